@@ -154,7 +154,7 @@ def test_the_log_of_a_foreign_loader_with_four_workers_is_recognised() -> None:
     period = next(anomaly for anomaly in report.anomalies if anomaly["kind"] == "period")
     assert period["batches"] == 4
     assert report.bound == "prepare"
-    assert "bound by the workers" in str(report)
+    assert "The bottleneck is the workers" in str(report)
 
 
 def test_a_torch_loader_whose_workers_are_slow_has_their_number_as_period() -> None:
@@ -243,7 +243,7 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
         found = fl.doctor(loader, lambda _: None, seconds=3.0)
         snapshot = loader.snapshot()
     assert found.bound == "prepare"
-    assert "ms of a processor for a sample" in str(found), "where cores are contended, processor time decides"
+    assert "ms of CPU time per sample" in str(found), "if cores are contended, CPU time decides"
     parts = found.to_dict()["parts"]
     assert parts["core_wait_ms"] > 0.3 * parts["prepare_cpu_ms"]
     assert parts["free_cores"] < 0.8 * parts["cores"]

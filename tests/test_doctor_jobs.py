@@ -129,7 +129,7 @@ def test_what_cannot_be_tried_is_refused_and_an_error_of_the_step_is_raised() ->
 
     with fl.Loader(fl.synthetic(256, (16,)), [testing.delay(20.0)], batch_size=8, num_workers=1) as loader:
         found = fl.doctor(loader, step, seconds=1.0)
-    with pytest.raises(fl.PlanError, match='nothing to try by the name of "magic"; remedies here are: '):
+    with pytest.raises(fl.PlanError, match='nothing to try with the name "magic"; the remedies for this job are: '):
         found.try_remedy("magic")
     with pytest.raises(fl.FeedlineError, match="more than a change of settings"):
         found.try_remedy("share")

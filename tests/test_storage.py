@@ -139,7 +139,7 @@ def test_law_1_a_server_of_a_bucket_gives_the_batches_of_the_folder(
         _, address = serve(f"s3://{BUCKET}/data")
         remote = loader_over(f"feedline://{address}/train")
         assert contents(remote) == contents(loader_over(root))
-        with pytest.raises(fl.FeedlineError, match="outside of what this server serves"):
+        with pytest.raises(fl.FeedlineError, match="outside of the root that this server serves"):
             fl.folder(f"feedline://{address}/../secret")
 
 

@@ -1,4 +1,4 @@
-//! Files of measured costs: any bytes, also with their checksum right, are refused or give an order whose batches come.
+//! Files of measured costs. Any bytes, also with a correct checksum, are refused, or give an order whose batches can be delivered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn path() -> PathBuf {
     FOLDER.path().join(format!("costs-{:?}", std::thread::current().id()))
 }
 
-/// Opens a plan whose order is made of these bytes, as they are and with the checksum made right.
+/// Opens a plan whose order comes from these bytes: as they are, and with a corrected checksum.
 pub fn run(data: &[u8]) {
     for bytes in [data.to_vec(), Costs::forged(data)] {
         fs::write(path(), bytes).expect("a file of costs");
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Costs as a run writes them, with and without a table.
+/// Cost files as a run writes them, with and without a table.
 pub fn seeds() -> Vec<Vec<u8>> {
     let plan = plan(None).expect("a valid plan");
     let empty = Costs::new(&*plan).to_bytes(&*plan);

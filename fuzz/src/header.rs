@@ -1,8 +1,8 @@
-//! The header parser: any bytes are a header or an error, and a file that decodes has the size that its header says.
+//! The header parser. Any bytes are a header or an error. A file that can be decoded has the size in its header.
 
 use feedline_codec::{Picture, Rect, decode_into, read_header};
 
-use crate::pictures::{Wish, files};
+use crate::pictures::{CropRequest, files};
 
 /// Reads the header, and the picture if there is one.
 pub fn run(data: &[u8]) {
@@ -10,7 +10,7 @@ pub fn run(data: &[u8]) {
     assert!(header.width > 0 && header.height > 0, "{header:?}");
     let area = u64::from(header.width) * u64::from(header.height);
     assert!(header.decode_bytes(Rect::whole(header.width, header.height), 3, true) >= area);
-    let options = Wish::of(&[0, 0, 0, 0, data.len() as u8]).options();
+    let options = CropRequest::of(&[0, 0, 0, 0, data.len() as u8]).options();
     let mut picture = Picture::default();
     if decode_into(data, &options, &mut picture).is_ok() {
         let (width, height) = header.size_at(options.fast.unwrap_or_default());
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Files, and beginnings of formats that have no encoder here.
+/// Valid files, and headers of formats for which there is no encoder here.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = files();
     let mut bitmap = b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x02\0\0\0\x01\0\x18\0".to_vec();

@@ -1,21 +1,21 @@
-//! The reader of seek indexes: whatever somebody wrote who knows the checksum, a crop is pixels or an error.
+//! The reader of seek indexes. Even with a forged index with a correct checksum, a crop is pixels or an error.
 
 use feedline_codec::SeekIndex;
 
-use crate::pictures::{SEEKABLE, Wish, files};
+use crate::pictures::{CropRequest, SEEKABLE, files};
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// Takes a wish and the content of an index, and uses it for a file that may be another.
+/// Input: a request and the content of an index. Uses it for files that may not belong to it.
 pub fn run(data: &[u8]) {
-    let (wish, content) = data.split_at(data.len().min(Wish::BYTES));
+    let (request, content) = data.split_at(data.len().min(CropRequest::BYTES));
     let Ok(index) = SeekIndex::from_bytes(&SeekIndex::forged(content)) else { return };
     assert_eq!(SeekIndex::from_bytes(&index.to_bytes()).as_ref(), Ok(&index));
     let file = &SEEKABLE[content.len() % SEEKABLE.len()];
     for file in [file, &SEEKABLE[0]] {
         index.fits(file);
-        Wish::of(wish).rows(file, Some(&index), &index.header());
-        Wish::of(wish).trim(file, &index);
+        CropRequest::of(request).rows(file, Some(&index), &index.header());
+        CropRequest::of(request).trim(file, &index);
     }
 }
 

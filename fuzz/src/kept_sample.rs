@@ -1,4 +1,4 @@
-//! Samples that a cache kept: any record with a right checksum is used or made anew, and batches come.
+//! Cached samples. Any record with a correct checksum is used or created again, and batches are delivered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::running;
 
-/// A plan with a disk cache, and what it has kept of its first sample.
+/// A plan with a disk cache, and the cached record of its first sample.
 struct Case {
     plan: Arc<Plan>,
     below: PathBuf,
@@ -62,25 +62,26 @@ fn case(text: &str, form: CacheForm) -> Case {
     let below = Path::new("samples").join(plan.prefix_fingerprint(plan.cut_of(form)).to_string());
     let (table, records) =
         ["table", "records"].map(|name| fs::read(cache().join(&below).join(name)).expect("a file")).into();
-    // The first entry says where the record is; behind its checksum and number is the stamp.
+    // The first entry of the table has the offset (bytes 16..24) and the length (24..28) of its record. The record starts with its
+    // checksum and number (16 bytes), then the stamp, and its content is from byte 40.
     let number = |bytes: &[u8], at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"));
     let start = number(&table, 16) as usize;
     let len = u32::from_le_bytes(*table[24..].first_chunk().expect("four bytes")) as usize;
     Case { plan, below, stamp: number(&records, start + 16), record: records[start + 40..start + len].to_vec() }
 }
 
-/// Puts these bytes in the place of the first sample; the first of them says of which plan.
+/// Replaces the record of the first sample by these bytes. The first byte selects the plan.
 pub fn run(data: &[u8]) {
     let Some((number, record)) = data.split_first() else { return };
     let cases = CASES.lock().unwrap_or_else(PoisonError::into_inner);
     let Case { plan, below, stamp, .. } = &cases[usize::from(*number) % cases.len()];
-    // Anew each time: records are only appended.
+    // The shelf only appends records, so its folder is removed first.
     fs::remove_dir_all(cache().join(below)).expect("a folder of the cache");
     assert!(Shelf::new(cache().into(), below.clone(), None).put(0, *stamp, record));
     running::take_batches(&Loader::new(Arc::clone(plan), &machine()));
 }
 
-/// What was kept.
+/// The records that the cache wrote.
 pub fn seeds() -> Vec<Vec<u8>> {
     let cases = CASES.lock().unwrap_or_else(PoisonError::into_inner);
     cases.iter().enumerate().map(|(number, case)| [&[number as u8], &*case.record].concat()).collect()

@@ -1,10 +1,10 @@
-//! Hostile bytes for every reader of Feedline.
+//! Feeds hostile bytes to every reader of Feedline.
 //!
-//! Each module is a target: `run` takes any bytes and panics where a promise is broken, `seeds` gives valid ones to begin
-//! with. Two drivers call them: libFuzzer, guided by coverage (`make fuzz`), and `tests/mutations.rs`, a fixed number of
-//! changes of the seeds on any machine (`make test`).
+//! Each module is a target: `run` takes any bytes and panics if a promise is broken, and `seeds` returns valid inputs to start
+//! with. Two drivers call them: libFuzzer, guided by coverage (`make fuzz`), and `tests/mutations.rs`, with a fixed number of
+//! mutations of the seeds (`make test`).
 //!
-//! Promised is: no panic, no overflow, memory within [`MOST_BYTES`], and whatever the target says beyond that.
+//! The promises: no panic, no overflow, memory within [`MAX_BYTES`], and those in the docs of the target.
 
 pub mod costs;
 pub mod cut;
@@ -32,11 +32,11 @@ use std::alloc::System;
 use cap::Cap;
 pub use mutate::Mutations;
 
-/// More memory than this at one time ends the process: a reader took the word of its bytes for a length.
-pub const MOST_BYTES: usize = 256 << 20;
+/// Upper limit of memory. An allocation beyond it ends the process: a reader has trusted a length in its input.
+pub const MAX_BYTES: usize = 256 << 20;
 
 #[global_allocator]
-static MEMORY: Cap<System> = Cap::new(System, MOST_BYTES);
+static MEMORY: Cap<System> = Cap::new(System, MAX_BYTES);
 
 /// A reader under test.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct Target {
     pub name: &'static str,
     /// Reads any bytes.
     pub run: fn(&[u8]),
-    /// Valid bytes to begin with.
+    /// Valid inputs to start with.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 

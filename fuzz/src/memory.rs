@@ -1,4 +1,4 @@
-//! A store of objects in memory, so that a target touches no disk.
+//! A store of objects in memory, so that targets need no disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use feedline_data::plan::Registry;
 use feedline_data::store::{BufferSource, Names, Object, Store, StoreError};
 
-/// What addresses in this store begin with.
+/// The prefix of addresses in this store.
 pub const ROOT: &str = "memory://fuzz";
 
 /// Objects by name.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore(pub BTreeMap<String, Arc<MemoryObject>>);
 
-/// Bytes and when they are said to have changed.
+/// An object with a chosen modification time.
 #[derive(Debug)]
 pub struct MemoryObject {
     pub name: String,
@@ -22,14 +22,14 @@ pub struct MemoryObject {
 }
 
 impl MemoryStore {
-    /// The same with one more object.
+    /// Adds an object.
     pub fn with(mut self, name: &str, bytes: Vec<u8>, modified_nanoseconds: Option<i64>) -> Self {
         let object = MemoryObject { name: name.to_owned(), bytes, modified_nanoseconds };
         self.0.insert(name.to_owned(), Arc::new(object));
         self
     }
 
-    /// A registry that finds this store below [`ROOT`].
+    /// A registry with this store below [`ROOT`].
     pub fn registry(self) -> Registry {
         let mut registry = Registry::core();
         registry.store("memory", move |_| Ok(Arc::new(self.clone())));

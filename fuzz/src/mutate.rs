@@ -1,11 +1,11 @@
-//! Changes of valid bytes, the same on every machine.
+//! Deterministic mutations of valid inputs.
 
 use std::iter;
 
-/// Numbers that break lengths and signs.
-const ODD: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
+/// Numbers that often break the handling of lengths and signs.
+const EDGE_VALUES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
-/// Changed copies of seeds, without end.
+/// An endless iterator over mutated copies of seeds.
 #[derive(Debug)]
 pub struct Mutations<'a> {
     seeds: &'a [Vec<u8>],
@@ -13,7 +13,7 @@ pub struct Mutations<'a> {
 }
 
 impl<'a> Mutations<'a> {
-    /// Of seeds, of which there is one at least.
+    /// `seeds` must not be empty.
     pub fn new(seeds: &'a [Vec<u8>]) -> Self {
         Self { seeds, state: 0x2545_f491_4f6c_dd1d }
     }
@@ -27,11 +27,12 @@ impl<'a> Mutations<'a> {
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>) {
-        // Half of the changes hit the beginning, where lengths are.
+        // Half of the changes are within the first 200 bytes, where headers and lengths are.
         let end = if self.below(2) == 0 { bytes.len() } else { bytes.len().min(200) };
         let at = self.below(end);
         let rest = bytes.len().saturating_sub(at);
         match self.below(8) {
+            // Truncate; delete; duplicate; write an edge value in either byte order; copy from another seed; flip a bit.
             0 => bytes.truncate(at),
             1 => {
                 let count = self.below(rest.min(40));
@@ -43,7 +44,7 @@ impl<'a> Mutations<'a> {
                 bytes.splice(at..at, copy);
             }
             3 => {
-                let (value, len) = (ODD[self.below(ODD.len())], [1, 2, 4, 8][self.below(4)].min(rest));
+                let (value, len) = (EDGE_VALUES[self.below(EDGE_VALUES.len())], [1, 2, 4, 8][self.below(4)].min(rest));
                 let value = if self.below(2) == 0 { value.to_le_bytes() } else { value.swap_bytes().to_le_bytes() };
                 bytes[at..at + len].copy_from_slice(&value[..len]);
             }

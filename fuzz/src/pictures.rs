@@ -1,4 +1,4 @@
-//! Small valid files, and what is asked of them.
+//! Small valid picture files, and requests to decode parts of them.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,10 @@ use feedline_codec::{
 };
 use feedline_data::testing::picture;
 
-/// Pixels beyond this are refused, so that a run is short.
-const MOST_PIXELS: u64 = 1 << 18;
+/// Larger pictures are refused, so that a run is short.
+const MAX_PIXELS: u64 = 1 << 18;
 
-/// JPEG files that have an index: subsampling, restarts, tables of their own, CMYK.
+/// JPEG files for which an index can be built: with subsampling, restarts, optimised tables, CMYK.
 pub static SEEKABLE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let kinds = [
         (JpegCoding::Baseline, Subsampling::S420, 3, (43, 37)),
@@ -43,25 +43,25 @@ fn jpeg(coding: JpegCoding, sampling: Subsampling, channels: u8, (width, height)
     encode_jpeg_as(coding, &pixels, (width, height, channels), 60, sampling).expect("a picture of these sizes")
 }
 
-/// The JPEG with an EXIF segment that says it lies on its side.
+/// The JPEG with an EXIF segment that rotates it by 90 degrees (orientation 6).
 fn turned(jpeg: &[u8]) -> Vec<u8> {
     let segment = b"\xff\xe1\0\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
     [&jpeg[..2], segment, &jpeg[2..]].concat()
 }
 
-/// What a few bytes ask of a picture: a crop of it, and how it is decoded.
+/// A request for a part of a picture, from a few bytes: a crop, and how to decode it.
 #[derive(Clone, Copy)]
-pub struct Wish {
+pub struct CropRequest {
     places: [u8; 4],
     mode: Mode,
     fast: Option<Scale>,
 }
 
-impl Wish {
-    /// Bytes that a wish takes.
+impl CropRequest {
+    /// Length of a request in bytes.
     pub const BYTES: usize = 5;
 
-    /// Any bytes are a wish; those that are missing are zero.
+    /// Any bytes are a valid request. Missing ones count as zero.
     pub fn of(bytes: &[u8]) -> Self {
         let at = |place: usize| bytes.get(place).copied().unwrap_or_default();
         let mode = [Mode::Rgb, Mode::Grey, Mode::Rgb, Mode::Mask][usize::from(at(4) & 3)];
@@ -72,7 +72,7 @@ impl Wish {
 
     /// How to decode.
     pub fn options(&self) -> DecodeOptions<'static> {
-        DecodeOptions { mode: self.mode, exif: true, max_pixels: MOST_PIXELS, fast: self.fast, cancel: &|| false }
+        DecodeOptions { mode: self.mode, exif: true, max_pixels: MAX_PIXELS, fast: self.fast, cancel: &|| false }
     }
 
     /// The crop of a picture with this header.
@@ -80,6 +80,7 @@ impl Wish {
         let (width, height) = header.size_at(self.fast.unwrap_or_default());
         let (width, height) = header.orientation.seen_size(width, height);
         let side = |len: u32, start: u8, end: u8| {
+            // Bytes of the request are 256ths of the side.
             let at = |part: u8| (u64::from(len) * u64::from(part) / 256) as u32;
             let (first, last) = (at(start.min(end)), at(start.max(end)));
             (first, last - first + 1)
@@ -89,14 +90,14 @@ impl Wish {
         Rect { left, top, width, height }
     }
 
-    /// The rows of the crop, by the index or without one; the bytes of the file are those that the index names.
+    /// The rows of the crop, decoded with or without the index. With the index, only the bytes that it names are used.
     pub fn rows(&self, file: &[u8], index: Option<&SeekIndex>, header: &Header) -> Option<Vec<u8>> {
         let Some(index) = index else { return self.decode(Encoded::Whole(file), header) };
         let (bytes, offset) = self.named(file, index)?;
         self.decode(Encoded::Indexed { bytes, offset, index }, header)
     }
 
-    /// What is left of the file when it is trimmed for the crop; the bytes of the file are those that the index names.
+    /// The file trimmed to the crop, from the bytes that the index names.
     pub fn trim(&self, file: &[u8], index: &SeekIndex) -> Option<Vec<u8>> {
         let (bytes, offset) = self.named(file, index)?;
         index.trim(self.crop(&index.header()), &self.options(), bytes, offset).ok()
@@ -108,7 +109,7 @@ impl Wish {
         self.decode(Encoded::Trimmed(&trimmed), &trimmed.header())
     }
 
-    /// The bytes that the index names, and where they begin.
+    /// The bytes that the index names, and their offset.
     fn named<'f>(&self, file: &'f [u8], index: &SeekIndex) -> Option<(&'f [u8], u64)> {
         let range = index.bytes_for(self.crop(&index.header()), &self.options()).ok()?;
         assert!(range.start <= range.end, "{range:?} ends before it starts");

@@ -1,4 +1,5 @@
-//! Plans as text: any text is refused, or is a plan that is written as it was read and whose first batches come or fail.
+//! Plans as text. Any text is refused, or is a plan that survives writing and reading, and whose first batches are delivered or
+//! fail.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,13 +10,13 @@ use feedline_order::Epoch;
 use crate::memory::MemoryStore;
 use crate::{pictures, running};
 
-/// Plans with more samples or larger batches are opened and not run.
-const MOST_SAMPLES: u64 = 4096;
-const MOST_BATCH_BYTES: usize = 1 << 20;
-/// Plans that ask for more threads are run with as many: a run is short.
-const MOST_WORKERS: usize = 4;
+/// Plans with more samples or larger batches are opened, but not run.
+const MAX_SAMPLES: u64 = 4096;
+const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Upper limit of threads, so that a run is short.
+const MAX_WORKERS: usize = 4;
 
-/// Sources that touch no disk.
+/// Sources that need no disk.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let mut store = MemoryStore::default();
     for (number, file) in pictures::SEEKABLE.iter().enumerate() {
@@ -41,6 +42,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 fn volume(is_label: bool) -> Vec<u8> {
     let (descr, side) = if is_label { ("|u1", 1) } else { ("<f4", 4) };
     let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (4, 5, 6), }}");
+    // The data must start at a multiple of 64: 10 bytes before the header, and a newline at its end.
     header.push_str(&" ".repeat((64 - (10 + header.len() + 1) % 64) % 64));
     header.push('\n');
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
@@ -55,46 +57,46 @@ pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(mut document) = Document::parse(text) else { return };
     let written = document.to_toml();
-    // A number that is not one differs from itself.
+    // NaN is not equal to itself.
     if !written.contains("nan") {
         assert_eq!(Document::parse(&written).as_ref().ok(), Some(&document), "written as {written}");
     }
-    // These name files, and an op that waits as long as it is told says nothing.
+    // These settings name files. `Delay` only waits, possibly for hours.
     (document.settings.costs, document.settings.replay, document.config.arrival_log) = (None, None, None);
     document.ops.retain(|op| op.get("op").and_then(toml::Value::as_str) != Some("Delay"));
-    if document.config.num_workers.count() > MOST_WORKERS {
-        document.config.num_workers = Workers::Count(MOST_WORKERS);
+    if document.config.num_workers.count() > MAX_WORKERS {
+        document.config.num_workers = Workers::Count(MAX_WORKERS);
     }
     let Ok(plan) = document.open(&REGISTRY) else { return };
-    look_at(&plan);
-    if plan.source().len() <= MOST_SAMPLES
-        && plan.sequence().len() <= MOST_SAMPLES
-        && plan.layout().slab().total_bytes() <= MOST_BATCH_BYTES
+    inspect(&plan);
+    if plan.source().len() <= MAX_SAMPLES
+        && plan.sequence().len() <= MAX_SAMPLES
+        && plan.layout().slab().total_bytes() <= MAX_BATCH_BYTES
     {
         running::run(&Arc::new(plan));
     }
 }
 
-/// What is asked of a plan that does not run.
-fn look_at(plan: &Plan) {
+/// Calls the methods of a plan that do not run it.
+fn inspect(plan: &Plan) {
     drop((plan.document(), plan.batches_per_epoch(), plan.substitutes_allowed(), plan.check_shared()));
-    if !plan.has_planned_order() && plan.sequence().len() <= MOST_SAMPLES {
+    if !plan.has_planned_order() && plan.sequence().len() <= MAX_SAMPLES {
         plan.ids(Epoch(0), 3);
     }
 }
 
-/// Plans of all sources and orders, each also with every number replaced by odd ones.
+/// Plans of all sources and orders, and copies in which each number is replaced by an edge value.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<String> = PLANS.map(str::to_owned).to_vec();
     for plan in PLANS {
         for (start, end) in numbers(plan) {
-            seeds.extend(ODD.map(|odd| format!("{}{odd}{}", &plan[..start], &plan[end..])));
+            seeds.extend(EDGE_VALUES.map(|value| format!("{}{value}{}", &plan[..start], &plan[end..])));
         }
     }
     seeds.into_iter().map(String::into_bytes).collect()
 }
 
-/// Where the numbers of a text are.
+/// The byte ranges of the numbers in a text.
 fn numbers(text: &str) -> Vec<(usize, usize)> {
     let bytes = text.as_bytes();
     let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
@@ -103,7 +105,7 @@ fn numbers(text: &str) -> Vec<(usize, usize)> {
     (0..bytes.len()).filter(|&at| is_start(at)).map(|start| (start, end_of(start))).collect()
 }
 
-const ODD: [&str; 12] = [
+const EDGE_VALUES: [&str; 12] = [
     "0",
     "1",
     "-1",

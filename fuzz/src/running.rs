@@ -1,4 +1,4 @@
-//! Runs the first batches of a plan, so that a hang or an abort of the engine shows.
+//! Runs the first batches of a plan, to detect hangs and aborts of the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use feedline_data::plan::Plan;
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
 
-/// Batches that are taken at most.
-const MOST_BATCHES: usize = 4;
-/// A batch takes milliseconds. Beyond this the engine hangs, however busy the machine is.
+/// Upper limit of batches to take.
+const MAX_BATCHES: usize = 4;
+/// A batch takes milliseconds. After this time the engine counts as hanging, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the machine has: enough for every seed, and little enough that a length that is believed shows.
+/// A machine with enough memory for every seed, but so little that a trusted false length is noticed.
 pub fn machine() -> Machine {
     Machine { memory_bytes: Some(64 << 20), ..Machine::default() }
 }
 
-/// Takes the first batches of an iteration. Errors are as good as batches: what counts is that there is an answer.
+/// Takes the first batches of an iteration. An error is a valid result. Only a hang is not.
 pub fn take_batches(loader: &Loader) {
     let Ok(iteration) = loader.begin() else { return };
-    for _ in 0..MOST_BATCHES {
+    for _ in 0..MAX_BATCHES {
         match loader.next_within(iteration, PATIENCE) {
             Ok(Next::Batch(_)) => {}
             Ok(Next::NotYet) => panic!("no batch within {PATIENCE:?}"),

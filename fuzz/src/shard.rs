@@ -1,17 +1,17 @@
-//! Opens a shard and reads all that its index says.
+//! Opens a shard and reads the samples in its index.
 
 use feedline_data::source::{Origin, Source, TarSource};
 use feedline_order::SampleId;
 
 use crate::memory::{MemoryStore, ROOT};
 
-/// Samples that are looked at, beside the last one.
-const MOST_SAMPLES: u64 = 40;
+/// Number of samples to read, besides the last one.
+const MAX_SAMPLES: u64 = 40;
 
 /// The name of the shard in the store.
 pub const SHARD: &str = "shard.tar";
 
-/// Opens the shard of a store and reads its samples: what is offered lies inside the shard or is an error.
+/// Opens the shard of a store and reads its samples. Each must be inside the shard, or an error.
 pub fn read_all(store: MemoryStore) {
     let Ok(source) = TarSource::open(vec![format!("{ROOT}/{SHARD}")], &store.registry()) else { return };
     assert!(source.len() > 0, "a source without samples is an error");
@@ -19,7 +19,7 @@ pub fn read_all(store: MemoryStore) {
     source.classes();
     let fields = source.fields();
     let mut record = Vec::new();
-    for id in (0..source.len().min(MOST_SAMPLES)).chain([source.len() - 1]).map(SampleId) {
+    for id in (0..source.len().min(MAX_SAMPLES)).chain([source.len() - 1]).map(SampleId) {
         drop(source.key(id));
         source.class_of(id);
         for (field, _) in fields.iter() {
@@ -34,7 +34,7 @@ fn read_field(source: &TarSource, id: SampleId, field: &str, record: &mut Vec<u8
     let mut bytes = vec![0; (range.end - range.start) as usize];
     if object.read_at(range.start, &mut bytes).is_ok() {
         source.ending(id, field);
-        // Unreadable answers are as good as readable ones: what counts is that there is an answer.
+        // Errors are valid results. Only a panic is not.
         drop((source.dimensions(id, field), source.seek_record(id, field, record)));
     }
 }

@@ -1,5 +1,5 @@
-//! The reader of shard indexes: any bytes beside a shard, also with all checksums right, name samples inside the shard, are
-//! noticed and made anew, or are an error.
+//! The reader of shard indexes. Any bytes as the index of a shard, also with correct checksums, name samples inside the shard, or
+//! are replaced by a new index, or are an error.
 
 use std::fs;
 use std::sync::{Arc, LazyLock};
@@ -13,7 +13,7 @@ use feedline_data::testing::write_pictures;
 use crate::memory::MemoryStore;
 use crate::shard::{SHARD, read_all};
 
-/// A shard as `pack` writes it, its index, and when it was changed.
+/// A shard as `pack` writes it, its index, and its modification time.
 struct Packed {
     shard: Vec<u8>,
     index: Vec<u8>,
@@ -47,7 +47,7 @@ fn packed() -> Result<Packed, Box<dyn std::error::Error>> {
     Ok(Packed { shard, index, modified_nanoseconds })
 }
 
-/// Reads the shard by these bytes as its index, as they are and with checksums made right.
+/// Reads the shard with these bytes as its index: as they are, and with corrected checksums.
 pub fn run(data: &[u8]) {
     let Packed { shard, modified_nanoseconds, .. } = &*PACKED;
     let store = MemoryStore::default().with(SHARD, shard.clone(), *modified_nanoseconds);

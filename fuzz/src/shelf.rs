@@ -1,4 +1,4 @@
-//! Tables and records of the cache folder: whatever the files hold, a record is given as it was put, or not at all.
+//! Tables and records of the cache folder. Whatever the files contain, a record is returned as it was written, or not at all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 static FOLDER: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a folder"));
 
-/// Numbers of the records that were put.
+/// Numbers of the written records.
 const NUMBERS: [u64; 3] = [0, 2, 5];
 
 fn content(number: u64) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn folder() -> PathBuf {
     FOLDER.path().join(below())
 }
 
-/// Reads all records of a shelf whose table and records are these bytes; the first two say how long the table is.
+/// Reads all records of a shelf. Input: the length of the table (two bytes, little-endian), the table, and the records.
 pub fn run(data: &[u8]) {
     let Some((len, files)) = data.split_first_chunk() else { return };
     let (table, records) = files.split_at(usize::from(u16::from_le_bytes(*len)).min(files.len()));

@@ -1,4 +1,4 @@
-//! Saved states: any bytes are refused, or lead to a place of the stream from which batches come.
+//! Saved states. Any bytes are refused, or lead to a place in the stream from which batches are delivered.
 
 use std::sync::{Arc, LazyLock};
 
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// States of each plan at some places, also as if from within an arrival order.
+/// States of each plan at some places, also as in the middle of an arrival order.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut states = Vec::new();
     for plan in PLANS.iter() {

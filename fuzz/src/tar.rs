@@ -1,18 +1,18 @@
-//! The tar reader: any bytes are samples inside the shard or an error, also where all checksums are right.
+//! The tar reader. Any bytes, also with correct checksums, are samples inside the shard or an error.
 
 use crate::memory::MemoryStore;
 use crate::shard::{SHARD, read_all};
 
 const BLOCK: usize = 512;
 
-/// Lists the bytes as a shard, as they are and with checksums made right.
+/// Reads the bytes as a shard: as they are, and with corrected checksums.
 pub fn run(data: &[u8]) {
     for bytes in [data.to_vec(), summed(data)] {
         read_all(MemoryStore::default().with(SHARD, bytes, None));
     }
 }
 
-/// The bytes with a right checksum in each block that could be a header, or it would hide all behind it.
+/// Corrects the checksum of each block that could be a header. A wrong one would end the reading there.
 fn summed(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     for block in bytes.chunks_exact_mut(BLOCK).filter(|block| block.iter().any(|&byte| byte != 0)) {

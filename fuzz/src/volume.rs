@@ -1,4 +1,4 @@
-//! The reader of volumes: any bytes are a volume whose regions are those of the whole, or an error.
+//! The reader of volumes. Any bytes are an error, or a volume whose regions equal those of the whole volume.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use feedline_data::volume::{Foreground, Region, VolumeFile};
 
 use crate::memory::MemoryObject;
 
-/// Larger volumes are read in part only.
-const MOST_ELEMENTS: usize = 1 << 20;
+/// Of larger volumes only a region is read.
+const MAX_ELEMENTS: usize = 1 << 20;
 
-/// Reads bytes as a volume of float32 and of uint8, and as what is kept of a label.
+/// Reads bytes as a volume of float32 and of uint8, and as the cached foreground of a label.
 pub fn run(data: &[u8]) {
     drop(Foreground::from_bytes(data, [10, 12, 14]));
     let object = Arc::new(MemoryObject { name: "volume".to_owned(), bytes: data.to_vec(), modified_nanoseconds: None });
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
             file.read(region, dtype, &mut elements, &mut workspace).ok().map(|_| elements)
         };
         let Some(cropped) = read(part) else { continue };
-        if channels > 8 || channels * whole.elements() > MOST_ELEMENTS {
+        if channels > 8 || channels * whole.elements() > MAX_ELEMENTS {
             continue;
         }
         if let Some(elements) = read(whole) {
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// An image and a label, as they are and compressed, and an array.
+/// An image, a label, a compressed image, and a NumPy array.
 pub fn seeds() -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("there is a folder for temporary files");
     write_volumes(folder.path(), 1, [4, 5, 6]).expect("it can be written to");

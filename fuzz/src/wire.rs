@@ -1,23 +1,23 @@
-//! What comes over the wire, from a client or a server that lies.
+//! Frames and messages of a hostile client or server.
 //!
-//! Promised beyond the rest: a frame or message that is taken is the same when it is written and read again.
+//! An additional promise: an accepted frame or message is the same after it is written and read again.
 
 use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeTuple, Serializer};
 
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
-/// Reads the bytes as frames, and as a message whose frame is right: a checksum would keep most changes from the reader of
-/// messages.
+/// Reads the bytes as frames, and as a message in a valid frame. The checksum of a frame would stop most mutations before they
+/// reach the reader of messages.
 pub fn run(data: &[u8]) {
     let mut rest = data;
     let mut sequence = Sequence::default();
-    while let Ok(Some(frame)) = Frame::read(&mut rest, &mut sequence, MOST_BYTES) {
+    while let Ok(Some(frame)) = Frame::read(&mut rest, &mut sequence, MAX_BYTES) {
         let mut written = Vec::new();
         frame.write(&mut written, &mut Sequence::default()).expect("memory takes all");
-        let again = Frame::read(&mut written.as_slice(), &mut Sequence::default(), MOST_BYTES)
+        let again = Frame::read(&mut written.as_slice(), &mut Sequence::default(), MAX_BYTES)
             .expect("what was written can be read");
         assert_eq!(Some(&frame), again.as_ref());
         check_message::<Request>(&frame);
@@ -36,7 +36,7 @@ fn check_message<T: Serialize + DeserializeOwned>(frame: &Frame) {
     }
 }
 
-/// Bytes that are written as they are.
+/// Serialises bytes without a length.
 struct Raw<'a>(&'a [u8]);
 
 impl Serialize for Raw<'_> {
@@ -86,5 +86,5 @@ fn alone(message: &impl Serialize) -> Vec<u8> {
     wire.split_off(HEAD_BYTES)
 }
 
-/// What stands before a message in a frame.
+/// Length of the head of a frame.
 const HEAD_BYTES: usize = 40;

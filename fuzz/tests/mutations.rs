@@ -1,4 +1,4 @@
-//! The targets on any machine: each seed, and a fixed number of changes of them.
+//! Runs all targets with their seeds and a fixed number of mutations.
 
 use feedline_fuzz::{Mutations, TARGETS, Target};
 

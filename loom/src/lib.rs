@@ -1,7 +1,7 @@
-//! The parts of the engine that synchronise threads themselves, built on loom's primitives instead of the standard ones.
+//! The code of the engine that synchronises threads, compiled with loom's primitives instead of the standard ones.
 //!
-//! The files are those of the crates, taken by path: they name their primitives as `sync`, which is another module here. So the
-//! checks in `tests` run what is shipped, in its interleavings, and neither loom nor a condition for it is in any crate.
+//! The source files are those of the crates, included by path. They import their primitives from a module `sync`, which this crate
+//! replaces. So the tests check the released code in many interleavings, and no crate depends on loom.
 #![allow(dead_code, unused_imports, missing_docs, reason = "a part of each crate is taken, and not all of it is used")]
 
 pub mod sync;

@@ -1,4 +1,4 @@
-//! What the crates call `sync`, by loom.
+//! The module `sync` of the crates, built on loom.
 
 use std::sync::atomic::AtomicBool as Flag;
 use std::time::Duration;
@@ -7,7 +7,7 @@ pub use loom::sync::atomic::{AtomicBool, Ordering};
 pub use loom::sync::{Arc, MutexGuard};
 pub use loom::thread::{Thread, current};
 
-/// Loom's mutex with the interface of `feedline_memory::Mutex`: no lock is poisoned.
+/// Loom's mutex with the interface of `feedline_memory::Mutex`, which has no poisoning.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -23,26 +23,26 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Whether time passes: threads that wait do so until they are woken, or until any moment.
+/// Whether waits can time out. If not, a thread waits until it is woken.
 static TIME_PASSES: Flag = Flag::new(false);
 
-/// Says whether time passes. Not a part of what is checked.
+/// Sets whether waits can time out. Loom does not track this flag.
 pub fn let_time_pass(passes: bool) {
     TIME_PASSES.store(passes, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Until when a thread waits.
+/// The deadline of a wait.
 #[derive(Debug)]
 pub struct Deadline(Flag);
 
 impl Deadline {
-    /// After any time.
+    /// A deadline. The duration is ignored: loom has no clock.
     pub fn after(_: Duration) -> Self {
         Self(Flag::new(false))
     }
 
-    /// Waits until others may have done anything, since a system may wake threads for no reason; after that until it is woken or,
-    /// if time passes, not at all: `false` says that it is over.
+    /// Returns after other threads had a chance to run, like a spurious wake-up. From the second call on, it waits until the thread
+    /// is woken, or returns `false` if waits can time out.
     pub fn park(&self) -> bool {
         if !self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
             loom::thread::yield_now();

@@ -1,7 +1,7 @@
-//! The cores that runs share, in its interleavings: nobody waits for ever, and no permit is lost or given twice.
+//! The shared cores in all interleavings: no thread waits for ever, and no permit is lost or granted twice.
 //!
-//! How much of the cores is taken cannot be seen from outside. But who enters when time stands still waits for ever if any
-//! of them was lost, which loom finds; and a permit that was given back twice ends in a negative number, which panics.
+//! The number of free permits is not visible from outside. But if a permit is lost, a thread that waits without a time-out never
+//! continues, which loom reports as a deadlock. A permit that is returned twice makes the number negative, which panics.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
@@ -12,13 +12,14 @@ use loom::cell::Cell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Time is the same for all tests of this file.
+/// `let_time_pass` is global, so the tests of this file run one at a time.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Lets threads enter a core beside one that has it, each due at another time.
+/// Lets several threads enter one core, each with another due time.
 fn check(threads: u64, time_passes: bool) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut model = loom::model::Builder::new();
+    // With three threads the number of interleavings explodes, so preemptions are bounded.
     model.preemption_bound = (threads > 2).then_some(3);
     model.check(move || {
         let_time_pass(time_passes);
@@ -30,7 +31,7 @@ fn check(threads: u64, time_passes: bool) {
                 claim.set_due(Instant::now() + Duration::from_secs(due));
                 let permit = claim.enter();
                 if !time_passes {
-                    // Loom finds it if two are here at once.
+                    // Loom reports a data race if two threads are here at the same time.
                     only.set(only.get() + 1);
                 }
                 drop(permit);
@@ -39,7 +40,7 @@ fn check(threads: u64, time_passes: bool) {
         let others: Vec<_> = (1..threads).map(|due| thread::spawn(enter(due * 100))).collect();
         enter(0)();
         others.into_iter().for_each(|other| other.join().unwrap());
-        // Nothing is lost: there is a core, without a wait.
+        // No permit is lost: entering again does not wait.
         let_time_pass(false);
         drop(cores.claim().enter());
     });

@@ -1,7 +1,7 @@
-//! The memory of batches in its interleavings: who writes to a slot is alone with it, and what is sealed is written.
+//! The memory of batches in all interleavings: a slot has one writer at a time, and a sealed slab is completely written.
 //!
-//! The bytes of a slab are raw memory, of which loom knows nothing; a cell that it knows stands for each slot, and is written
-//! and read by whoever has the slot. Two at once, or one before the other can know of it, is what loom finds.
+//! Loom cannot track the raw memory of a slab. So a loom cell stands for each slot, and is accessed by the owner of the slot. Loom
+//! reports concurrent accesses, and accesses without a happens-before relation.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use feedline_loom::{OpenSlab, Pool, SlabLayout};
@@ -11,7 +11,7 @@ use loom::thread;
 
 const SLOTS: usize = 2;
 
-/// One for each slot of one piece of memory.
+/// One cell for each slot of a slab.
 struct Cells([Cell<u32>; SLOTS]);
 
 impl Cells {
@@ -32,7 +32,7 @@ fn pool() -> Pool {
     Pool::new(SlabLayout::new(SLOTS, &[4]).unwrap(), 4)
 }
 
-/// Writes to all slots of a slab that nobody else has claimed; says how many they were.
+/// Writes to all slots of a slab that no other thread has claimed. Returns their number.
 fn fill(open: &OpenSlab, cells: &Cells) -> u32 {
     let mut written = 0;
     for slot in 0..SLOTS {

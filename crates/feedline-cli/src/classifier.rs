@@ -1,17 +1,17 @@
 //! A small classifier: one hidden layer, trained by stochastic gradient descent with momentum.
 //!
-//! In: batches of float tensors and their labels. Out: loss and accuracy. A real training step, so that the demo has a
-//! consumer that does something; not meant for anything else.
+//! In: batches of float tensors and their labels. Out: loss and accuracy. It gives the demo a consumer with a real training step,
+//! and has no other use.
 
 use feedline_order::random::{mix, unit};
 
 const HIDDEN: usize = 48;
 const LEARNING_RATE: f32 = 0.03;
 const MOMENTUM: f32 = 0.9;
-/// Inputs are made this much smaller, so that one learning rate suits both layers.
+/// Inputs are multiplied by this, so that one learning rate suits both layers.
 const INPUT_SCALE: f32 = 1.0 / 16.0;
-/// Decides how large the first weights are.
-const BREADTH: f32 = 6.0;
+/// Weights start uniformly in +-sqrt(6 / inputs) (He et al., 2015).
+const INIT_SCALE: f32 = 6.0;
 /// Partial sums of a dot product, so that the compiler can use vectors.
 const LANES: usize = 8;
 
@@ -22,7 +22,7 @@ pub(crate) struct Classifier {
     output: Layer,
 }
 
-/// What a number of samples gave.
+/// The results of some samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Score {
     samples: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// Samples in it.
+    /// Number of samples.
     pub(crate) fn samples(&self) -> u64 {
         self.samples
     }
@@ -41,12 +41,12 @@ impl Score {
         self.loss / self.samples.max(1) as f64
     }
 
-    /// Share of samples that were classified right.
+    /// Fraction of samples that were classified correctly.
     pub(crate) fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
 
-    /// Adds those of other samples.
+    /// Adds the results of other samples.
     pub(crate) fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.correct += other.correct;
@@ -55,20 +55,23 @@ impl Score {
 }
 
 impl Classifier {
-    /// For samples of `inputs` numbers in `classes` classes.
+    /// A classifier for samples of `inputs` numbers, in `classes` classes.
     pub(crate) fn new(inputs: usize, classes: usize) -> Self {
         Self { hidden: Layer::new(inputs, HIDDEN, 1), output: Layer::new(HIDDEN, classes, 2) }
     }
 
-    /// One step: `images` are as many samples as there are labels, one after the other.
+    /// One training step. `images` contains one sample per label, one after the other.
     pub(crate) fn train(&mut self, images: &[f32], labels: &[usize]) -> Score {
         let mut score = Score::default();
         for (image, &label) in self.samples(images).zip(labels) {
-            let (hidden, odds) = self.forward(&image);
-            score.add(judge(&odds, label));
-            let mut error = odds;
+            // Backpropagation for a single sample. The gradients of the batch add up in the layers.
+            let (hidden, probabilities) = self.forward(&image);
+            score.add(score_of(&probabilities, label));
+            let mut error = probabilities;
+            // The gradient of cross-entropy after softmax: probabilities minus the one-hot label.
             error[label] -= 1.0;
             let mut hidden_error = self.output.back(&error, &hidden);
+            // The derivative of ReLU: 1 for positive activations, otherwise 0.
             hidden_error.iter_mut().zip(&hidden).for_each(|(error, value)| *error *= f32::from(*value > 0.0));
             self.hidden.accumulate(&hidden_error, &image);
             self.output.accumulate(&error, &hidden);
@@ -82,7 +85,7 @@ impl Classifier {
     pub(crate) fn score(&self, images: &[f32], labels: &[usize]) -> Score {
         let mut score = Score::default();
         for (image, &label) in self.samples(images).zip(labels) {
-            score.add(judge(&self.forward(&image).1, label));
+            score.add(score_of(&self.forward(&image).1, label));
         }
         score
     }
@@ -96,22 +99,24 @@ impl Classifier {
         for value in &mut hidden {
             *value = value.max(0.0);
         }
-        let mut odds = self.output.forward(&hidden);
-        let most = odds.iter().copied().fold(f32::MIN, f32::max);
-        for value in &mut odds {
-            *value = (*value - most).exp();
+        let mut probabilities = self.output.forward(&hidden);
+        let largest = probabilities.iter().copied().fold(f32::MIN, f32::max);
+        for value in &mut probabilities {
+            // Softmax. Subtracting the largest value avoids overflow, and does not change the result.
+            *value = (*value - largest).exp();
         }
-        let sum: f32 = odds.iter().sum();
-        for value in &mut odds {
+        let sum: f32 = probabilities.iter().sum();
+        for value in &mut probabilities {
             *value /= sum;
         }
-        (hidden, odds)
+        (hidden, probabilities)
     }
 }
 
-fn judge(odds: &[f32], label: usize) -> Score {
-    let is_best = odds.iter().all(|value| *value <= odds[label]);
-    Score { samples: 1, correct: u64::from(is_best), loss: f64::from(-odds[label].max(1e-12).ln()) }
+fn score_of(probabilities: &[f32], label: usize) -> Score {
+    let is_best = probabilities.iter().all(|value| *value <= probabilities[label]);
+    // Cross-entropy loss. The limit keeps the logarithm finite.
+    Score { samples: 1, correct: u64::from(is_best), loss: f64::from(-probabilities[label].max(1e-12).ln()) }
 }
 
 #[derive(Debug)]
@@ -125,11 +130,12 @@ struct Layer {
 
 impl Layer {
     fn new(inputs: usize, outputs: usize, seed: u64) -> Self {
-        // Uniform, so that outputs are about as large as an input's length is 1 (He et al., 2015, for scaled inputs).
-        let bound = (BREADTH / inputs as f32).sqrt();
+        // He initialisation keeps the variance of the activations about the same from layer to layer.
+        let bound = (INIT_SCALE / inputs as f32).sqrt();
         let draw = |number: usize| (2.0 * unit(mix(mix(seed) ^ number as u64)) - 1.0) as f32 * bound;
         let size = (inputs + 1) * outputs;
         let weights =
+            // Biases start at zero.
             (0..size).map(|number| if number % (inputs + 1) == inputs { 0.0 } else { draw(number) }).collect();
         Self { inputs, weights, gradient: vec![0.0; size], velocity: vec![0.0; size] }
     }
@@ -145,6 +151,7 @@ impl Layer {
     fn back(&self, error: &[f32], input: &[f32]) -> Vec<f32> {
         let mut back = vec![0.0; input.len()];
         for (row, error) in self.weights.chunks_exact(self.inputs + 1).zip(error) {
+            // `zip` ends before the bias, which has no input.
             back.iter_mut().zip(row).for_each(|(sum, weight)| *sum += weight * error);
         }
         back
@@ -158,8 +165,10 @@ impl Layer {
     }
 
     fn step(&mut self, samples: usize) {
+        // Gradients are sums over the batch, so the rate is divided by its size.
         let rate = LEARNING_RATE / samples.max(1) as f32;
         for ((weight, gradient), velocity) in self.weights.iter_mut().zip(&mut self.gradient).zip(&mut self.velocity) {
+            // Classical momentum (Polyak).
             *velocity = MOMENTUM * *velocity - rate * *gradient;
             *weight += *velocity;
             *gradient = 0.0;
@@ -170,6 +179,7 @@ impl Layer {
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
+    // Separate sums per lane, because the compiler must not reorder floating-point additions by itself.
     for (a, b) in a.iter().zip(b) {
         for lane in 0..LANES {
             sums[lane] += a[lane] * b[lane];

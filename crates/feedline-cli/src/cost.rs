@@ -1,4 +1,4 @@
-//! `feedline cost`: what the samples of a plan take, which are slow, and how well that is known beforehand.
+//! `feedline cost`: measures the costs of samples, names the slow ones, and compares the costs with their predictions.
 //!
 //! In: a plan. Out: a [`Costing`] of one epoch, or of single samples under several seeds.
 
@@ -21,10 +21,10 @@ use crate::progress::Progress;
 
 /// Columns of the longest bar.
 const BAR_COLUMNS: usize = 40;
-/// Runs of a sample, of which the quickest counts.
+/// Number of runs of a sample. The fastest one counts.
 const RUNS: usize = 3;
 
-/// What samples take.
+/// The costs of samples.
 #[derive(Debug, Serialize)]
 pub(crate) struct Costing {
     plan: PathBuf,
@@ -39,7 +39,7 @@ enum CostFindings {
     Sample { sample: String, seeds: Vec<SeedCost> },
 }
 
-/// What a sample takes with one seed.
+/// The cost of a sample with one seed.
 #[derive(Debug, Serialize)]
 struct SeedCost {
     seed: u64,
@@ -70,6 +70,7 @@ fn show_epoch(report: &CostReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )?;
     let most = report.histogram.iter().map(|bar| bar.samples).max().unwrap_or(1);
     for bar in &report.histogram {
+        // Rounded up, so that a bar with a single sample is still visible.
         let columns = (bar.samples * BAR_COLUMNS).div_ceil(most);
         writeln!(f, "  {:9.3} to {:9.3} ms {:8} {}", bar.from_ms, bar.to_ms, bar.samples, "#".repeat(columns))?;
     }
@@ -77,10 +78,10 @@ fn show_epoch(report: &CostReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for slow in &report.slowest {
         writeln!(f, "  {:9.2} ms, predicted {:9.2}  {}", slow.ms, slow.predicted_ms, slow.key)?;
     }
-    writeln!(f, "prediction is off by {:.1} % of the mean", 100.0 * report.prediction_error)?;
+    writeln!(f, "mean prediction error: {:.1} % of the mean cost", 100.0 * report.prediction_error)?;
     writeln!(
         f,
-        "of the variance, size explains {:.0} % and draws explain {:.0} %",
+        "size explains {:.0} % of the variance, random draws explain {:.0} %",
         100.0 * report.explained_by_size,
         100.0 * report.explained_by_draws
     )
@@ -118,12 +119,14 @@ fn of_epoch(
     let opened = plan::open(document, registry, interrupt)?;
     let loader = plan::loader(Arc::clone(&opened));
     let is_known = loader.costs().iter().any(|cost| !cost.is_zero());
+    // Without known costs, epoch 0 teaches them and epoch 1 is compared.
     let epoch = Epoch(u64::from(!is_known));
     let progress = Progress::new("batches", opened.batches_per_epoch() * (1 + epoch.0));
     loader.watch_costs(epoch);
     if !is_known {
         run_epoch(&loader, &progress, interrupt)?;
     }
+    // Taken before the epoch that is measured, so that it is a prediction.
     let predicted = loader.costs();
     run_epoch(&loader, &progress, interrupt)?;
     let taken = loader.watched_costs();
@@ -150,11 +153,12 @@ fn of_sample(
     let source = source.source();
     let ids = (0..source.len()).map(|ordinal| source.id_at(Ordinal(ordinal)));
     let id = ids.into_iter().find(|&id| source.key(id) == sample);
-    let id = id.with_context(|| format!("there is no sample {sample:?}; its name is as in batch[\"key\"]"))?;
+    let id = id.with_context(|| format!("there is no sample {sample:?}; give its key, as in batch[\"key\"]"))?;
     let mut found = Vec::new();
     for &seed in seeds {
         let mut document = document.clone();
         document.settings.seed = Seed(seed);
+        // A plan with this one sample in batches of one, so that the counters of the loader belong to it alone.
         document.settings.sampler = Some(Sampler::List { indices: vec![id.0] });
         (document.settings.shuffle, document.settings.batch_size) = (Shuffle::Never, 1);
         document.config.prefetch_batches = Some(1);
@@ -162,15 +166,17 @@ fn of_sample(
         for _ in 0..RUNS {
             runs.push(once(&document, seed, registry, interrupt)?);
         }
+        // The minimum is the run that was disturbed least by other processes.
         found.extend(runs.into_iter().min_by(|a, b| a.total_ms.total_cmp(&b.total_ms)));
     }
     Ok(CostFindings::Sample { sample: sample.to_owned(), seeds: found })
 }
 
-/// Prepares one sample, and nothing behind it.
+/// Prepares a single sample and returns its cost by op.
 fn once(document: &Document, seed: u64, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<SeedCost> {
     let loader = plan::loader(plan::open(document.clone(), registry, interrupt)?);
     let iteration = loader.begin()?;
+    // Waits for the batch but does not take it: taking it could start the preparation of the next one.
     while !loader.wait_within(iteration, POLL)? {
         interrupt.check()?;
     }

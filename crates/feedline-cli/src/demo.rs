@@ -1,7 +1,7 @@
-//! `feedline demo`: from nothing to a trained model and the numbers that matter, in seconds.
+//! `feedline demo`: generates pictures and trains a model on them, in seconds.
 //!
-//! In: a number of pictures. Out: loss, accuracy, speed and stalls per epoch. Pictures and plans go to a temporary folder
-//! that is removed in any case, or to a folder that is kept.
+//! In: a number of pictures. Out: loss, accuracy, speed and stalls per epoch. Pictures and plans go to a temporary folder, which is
+//! always removed, or to a folder that is kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const SIDE: usize = 32;
 const CLASSES: u32 = 10;
 const EPOCHS: u64 = 2;
 
-/// What to demonstrate.
+/// The settings of the demo.
 #[derive(Clone, Debug)]
 pub(crate) struct Demo {
     images: u64,
@@ -48,13 +48,13 @@ impl From<DemoArguments> for Demo {
     }
 }
 
-/// What happened.
+/// The results of the demo.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Demonstrated {
+pub(crate) struct DemoReport {
     images: u64,
     classes: u32,
     chance: f64,
-    epochs: Vec<Trained>,
+    epochs: Vec<TrainedEpoch>,
     samples_per_second: f64,
     stall_share: f64,
     /// The folder with pictures and plans, if it was kept.
@@ -63,7 +63,7 @@ pub(crate) struct Demonstrated {
 
 /// One epoch of training.
 #[derive(Clone, Debug, Serialize)]
-struct Trained {
+struct TrainedEpoch {
     #[serde(flatten)]
     pace: EpochReport,
     train_loss: f64,
@@ -72,12 +72,12 @@ struct Trained {
     held_out_accuracy: f64,
 }
 
-impl fmt::Display for Demonstrated {
+impl fmt::Display for DemoReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { images, classes, .. } = self;
         writeln!(
             f,
-            "{images} pictures in {classes} classes, 90 % to train on, 10 % held out; chance is {:.0} %\n",
+            "{images} pictures in {classes} classes, 90 % for training, 10 % held out; guessing gives {:.0} %\n",
             100.0 * self.chance
         )?;
         writeln!(f, "epoch        loss    accuracy    held out   samples/s     stalled")?;
@@ -100,42 +100,38 @@ impl fmt::Display for Demonstrated {
                 writeln!(f, "  feedline run {}", folder.join(TRAIN).display())?;
                 writeln!(f, "  feedline show {} samples.png", folder.join(TRAIN).display())?;
             }
-            None => writeln!(f, "keep pictures and plans with: feedline demo --keep DIR")?,
+            None => writeln!(f, "to keep the pictures and plans: feedline demo --keep DIR")?,
         }
-        writeln!(f, "read on: docs in the repository, feedline run --help")
+        writeln!(f, "next: the docs in the repository, feedline run --help")
     }
 }
 
 const TRAIN: &str = "train.toml";
 const HELD_OUT: &str = "held_out.toml";
 
-/// Makes pictures, trains on them and tells.
-pub(crate) fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Demonstrated> {
+/// Generates pictures and trains on them.
+pub(crate) fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<DemoReport> {
     match &what.place {
         DemoFolder::Temporary => {
             let base = environment::temporary_folder();
             let folder = tempfile::Builder::new()
                 .prefix("feedline-demo-")
                 .tempdir_in(&base)
-                .with_context(|| format!("cannot make a folder in {base:?}"))?;
-            let result = demonstrate(what, folder.path(), registry, interrupt);
+                .with_context(|| format!("cannot create a folder in {base:?}"))?;
+            let result = run_demo(what, folder.path(), registry, interrupt);
+            // Closed explicitly, because a drop would ignore an error. The error of the demo itself comes first.
             let removed = folder.close().context("cannot remove the temporary folder");
             result.and_then(|result| removed.map(|()| result))
         }
         DemoFolder::Kept(folder) => {
             let folder = std::path::absolute(folder)?;
-            let result = demonstrate(what, &folder, registry, interrupt)?;
-            Ok(Demonstrated { kept: Some(folder), ..result })
+            let result = run_demo(what, &folder, registry, interrupt)?;
+            Ok(DemoReport { kept: Some(folder), ..result })
         }
     }
 }
 
-fn demonstrate(
-    what: &Demo,
-    folder: &Path,
-    registry: &Arc<Registry>,
-    interrupt: &Interrupt<'_>,
-) -> Result<Demonstrated> {
+fn run_demo(what: &Demo, folder: &Path, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<DemoReport> {
     let images = folder.join("images");
     let style = Style { seed: 0, classes: CLASSES, sides: what.sides, quality: 88 };
     let synth_images = Synth {
@@ -155,28 +151,30 @@ fn demonstrate(
     let held_out = open(HELD_OUT, plan_text(&images, Split::HeldOut)?)?;
     let mut classifier = Classifier::new(SIDE * SIDE * 3, CLASSES as usize);
     let mut epochs = Vec::new();
+    // The held-out epochs are not part of the measured training time.
     let (none, mut training) = (train.snapshot(), Duration::ZERO);
     let progress =
         Progress::new("batches", EPOCHS * (train.plan().batches_per_epoch() + held_out.plan().batches_per_epoch()));
     for number in 0..EPOCHS {
         let (start, before) = (Instant::now(), train.snapshot());
-        let (learnt, batches) =
+        let (trained, batches) =
             each_batch(&train, &progress, interrupt, |images, labels| classifier.train(images, labels))?;
         let (time, after) = (start.elapsed(), train.snapshot());
         training += time;
         let (tested, _) =
             each_batch(&held_out, &progress, interrupt, |images, labels| classifier.score(images, labels))?;
-        epochs.push(Trained {
-            pace: EpochReport::new(number, batches, learnt.samples(), time, &before, &after),
-            train_loss: learnt.loss(),
-            train_accuracy: learnt.accuracy(),
+        epochs.push(TrainedEpoch {
+            pace: EpochReport::new(number, batches, trained.samples(), time, &before, &after),
+            train_loss: trained.loss(),
+            train_accuracy: trained.accuracy(),
             held_out_loss: tested.loss(),
             held_out_accuracy: tested.accuracy(),
         });
     }
     let all = train.snapshot();
+    // Relative to the empty snapshot, so that it covers all epochs.
     let whole = EpochReport::new(0, all.batches, all.samples, training, &none, &all);
-    Ok(Demonstrated {
+    Ok(DemoReport {
         images: what.images,
         classes: CLASSES,
         chance: 1.0 / f64::from(CLASSES),
@@ -193,9 +191,9 @@ enum Split {
     HeldOut,
 }
 
-/// The plan of a part: the same pictures, another share, and draws only to train.
+/// The plan of one split. Both have the same pictures. Only the training split is augmented.
 fn plan_text(images: &Path, part: Split) -> Result<String> {
-    let root = images.to_str().ok_or_else(|| anyhow!("folder {images:?} has a name that is not text"))?;
+    let root = images.to_str().ok_or_else(|| anyhow!("the name of folder {images:?} is not valid UTF-8"))?;
     let root = toml::Value::from(root);
     let (from, to, shuffle) = match part {
         Split::Train => (0.0, 0.9, true),
@@ -215,7 +213,7 @@ fn plan_text(images: &Path, part: Split) -> Result<String> {
     ))
 }
 
-/// Runs one epoch; gives the score of all its samples and the number of batches.
+/// Runs one epoch. Returns the score of all its samples, and the number of batches.
 fn each_batch(
     loader: &Loader,
     progress: &Progress,
@@ -234,9 +232,10 @@ fn each_batch(
     Ok((score, batches))
 }
 
-/// The pictures as numbers, and their classes.
+/// The pictures as floats, and their classes.
 fn numbers(batch: &Batch) -> (Vec<f32>, Vec<usize>) {
     let bytes = |field: &str| batch.field(field).map(FieldData::bytes).unwrap_or_default();
+    // The batch is in the byte order of this machine.
     let images = bytes("image").as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)).collect();
     let labels = bytes("label").as_chunks().0.iter().map(|label| i64::from_ne_bytes(*label) as usize).collect();
     (images, labels)

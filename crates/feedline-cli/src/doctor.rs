@@ -1,7 +1,7 @@
-//! `feedline doctor`: what bounds a job, why, and what would help.
+//! `feedline doctor`: finds the bottleneck of a job, its cause, and remedies.
 //!
-//! In: a plan and how long a step takes. Out: an [`Examination`]: the diagnosis, in words and as data; a page and a trace where asked
-//! for; remedies that were tried, predicted against measured.
+//! In: a plan, and the duration of a step. Out: an [`Examination`]: the diagnosis as text and as data, tried remedies with their
+//! predictions and measurements, and a page and a trace on request.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub use page::html;
 pub use trace::trace;
 pub use words::words;
 
-/// What was found out about a plan.
+/// The results for a plan.
 #[derive(Debug, Serialize)]
 pub struct Examination {
     plan: PathBuf,
@@ -51,7 +51,7 @@ impl std::fmt::Display for Examination {
     }
 }
 
-/// An accelerator that only takes its time: as long as its step for a whole batch, and so much longer for a larger one.
+/// A simulated accelerator, which only waits. The duration of its step is proportional to the size of the batch.
 struct Simulated<'a> {
     step: Duration,
     batch_size: usize,
@@ -74,6 +74,7 @@ impl Trainer for Simulated<'_> {
 
     fn packed(&mut self, samples: u64, of: u64) {
         self.packing.get_or_insert_with(|| Progress::new("samples packed", of)).reach(samples);
+        // Removes the bar when packing is complete.
         if samples >= of {
             self.packing = None;
         }
@@ -88,18 +89,20 @@ impl Trainer for Simulated<'_> {
 pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Examination> {
     let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let machine = plan::machine();
-    let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
+    let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms must be 0 or more")?;
+    // A source may be smaller than a batch. Then its only batch is the full one.
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
     let mut trainer = Simulated { step, batch_size, batch: None, packing: None, interrupt };
     let settings = ExaminationSettings { seconds: typed.seconds, has_tables: !typed.quick };
-    let mut tell = |now: ProgressEvent| output::say(&now.to_string());
-    let examined = Diagnosis::examine(&opened, &machine, settings, &mut trainer, &mut tell);
+    let mut report = |event: ProgressEvent| output::say(&event.to_string());
+    let examined = Diagnosis::examine(&opened, &machine, settings, &mut trainer, &mut report);
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let job = Job { plan: &opened, machine: &machine, seconds: typed.seconds };
     let tried = match typed.r#try.as_deref().map(Choice::from) {
-        Some(choice) => diagnosis.try_remedies(&choice, job, &mut trainer, &mut tell).map_err(as_interrupt)?,
+        Some(choice) => diagnosis.try_remedies(&choice, job, &mut trainer, &mut report).map_err(as_interrupt)?,
         None => Vec::new(),
     };
+    // Independent of the plan, so it is measured only for the full report.
     let formats = if typed.quick { Vec::new() } else { formats()? };
     if let Some(path) = &typed.html {
         write(path, &html(&diagnosis, &tried, &formats))?;

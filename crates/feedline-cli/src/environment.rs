@@ -1,13 +1,13 @@
-//! What the machine says: the only file that looks at the environment.
+//! The environment: variables, memory and cores. No other file of this crate reads environment variables.
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
-/// The folder for what can be made again, such as indexes of shards; set but empty, nothing is kept.
+/// The cache folder. If it is set but empty, nothing is cached.
 const CACHE_FOLDER: &str = "FEEDLINE_CACHE";
-/// The folder in which programs keep what can be made again; `~/.cache` where it is not set.
+/// The cache folder of all programs (XDG). `~/.cache` if it is not set.
 const USER_CACHE: &str = "XDG_CACHE_HOME";
 const HOME: &str = "HOME";
 
@@ -16,34 +16,35 @@ const NODE_SOCKET: &str = "FEEDLINE_NODE";
 /// The folder for sockets of this user.
 const RUNTIME_FOLDER: &str = "XDG_RUNTIME_DIR";
 
-/// Where the node of this user listens.
+/// The socket of this user's node.
 pub(crate) fn node_socket() -> PathBuf {
-    let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(socket) = given(NODE_SOCKET) {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(socket) = variable(NODE_SOCKET) {
         return socket;
     }
-    let runtime = given(RUNTIME_FOLDER).filter(|folder| folder.is_absolute()).map(|folder| folder.join("feedline"));
+    // The XDG specification says that relative paths are invalid and must be ignored.
+    let runtime = variable(RUNTIME_FOLDER).filter(|folder| folder.is_absolute()).map(|folder| folder.join("feedline"));
     let user = rustix::process::geteuid().as_raw();
+    // The user id in the name keeps users of one machine apart. The node also checks the owner of the folder.
     runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/feedline-{user}"))).join("node.sock")
 }
 
-/// The folder for what can be made again, if something is to be kept.
+/// The cache folder. `None` if nothing is to be cached, or no folder is known.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     choose_cache(std::env::var_os(CACHE_FOLDER), std::env::var_os(USER_CACHE), std::env::var_os(HOME))
 }
 
 fn choose_cache(chosen: Option<OsString>, users: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     if let Some(chosen) = chosen {
-        // An empty path has no absolute form.
+        // `absolute` fails for an empty path, which means that nothing is cached.
         return std::path::absolute(expanded(chosen, home.as_ref())).ok();
     }
-    let given = |folder: OsString| Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute());
-    let users = users.and_then(given).or_else(|| Some(home.and_then(given)?.join(".cache")));
+    let absolute = |folder: OsString| Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute());
+    let users = users.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")));
     Some(users?.join("feedline"))
 }
 
-/// An argument with `~` at the beginning of a path, also behind `--option=`, as the home folder. Shells do not expand
-/// `~` in quotes and behind `=`.
+/// Expands `~` at the start of a path to the home folder, also after `--option=`. Shells do not expand it in quotes and after `=`.
 pub(crate) fn with_home(argument: OsString) -> OsString {
     expanded(argument, std::env::var_os(HOME).as_ref())
 }
@@ -51,9 +52,11 @@ pub(crate) fn with_home(argument: OsString) -> OsString {
 fn expanded(argument: OsString, home: Option<&OsString>) -> OsString {
     let Some(home) = home.filter(|home| !home.is_empty()) else { return argument };
     let bytes = argument.as_bytes();
+    // Works on bytes, because paths need not be UTF-8.
     let option = bytes.starts_with(b"--").then(|| bytes.iter().position(|&byte| byte == b'=')).flatten();
     let (option, path) = bytes.split_at(option.map_or(0, |at| at + 1));
     match path.strip_prefix(b"~") {
+        // `~user` is another user's home and is not expanded.
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => {
             OsString::from_vec([option, home.as_bytes(), rest].concat())
         }
@@ -66,16 +69,18 @@ pub(crate) fn temporary_folder() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// Memory that this process may use, in bytes, where the system tells.
+/// Memory that this process may use, in bytes, if the system reports it.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let of_group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    // A container may have less memory than its machine. Without a limit, `memory.max` is the word "max", which is no number.
     [of_machine, of_group].into_iter().flatten().min()
 }
 
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    // "kB" in /proc/meminfo means 1024 bytes.
     Some(kilobytes * 1024)
 }
 

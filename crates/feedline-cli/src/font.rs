@@ -1,4 +1,4 @@
-//! Labels in the grid of `feedline show`: printable ASCII in 8 x 8 pixels.
+//! The font of labels in `feedline show`: printable ASCII in 8 x 8 pixels.
 
 use font8x8::legacy::BASIC_LEGACY;
 
@@ -7,19 +7,20 @@ pub(crate) const WIDTH: usize = 8;
 /// Rows of one character.
 pub(crate) const HEIGHT: usize = 8;
 
-/// The pixels (column, row) of a text; what is not printable ASCII becomes a question mark.
+/// The pixels (column, row) of a text. Other characters than printable ASCII become question marks.
 pub(crate) fn pixels(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     text.chars().enumerate().flat_map(|(number, character)| {
         let printable = if character == ' ' || character.is_ascii_graphic() { character } else { '?' };
         let rows = BASIC_LEGACY[printable as usize];
         (0..HEIGHT * WIDTH).filter_map(move |pixel| {
             let (row, column) = (pixel / WIDTH, pixel % WIDTH);
+            // Each row is a byte, with the leftmost pixel in its lowest bit.
             (rows[row] >> column & 1 == 1).then_some((number * WIDTH + column, row))
         })
     })
 }
 
-/// The text, cut to a number of characters; two dots say that something is missing.
+/// The text, truncated to `most` characters. Two dots mark a truncated text.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,7 +1,7 @@
-//! Pictures side by side, each in a cell of its own with a label below.
+//! A grid of pictures, each in its own cell with a label below.
 //!
-//! Always true: all cells have one size; a picture is whole in its cell, made smaller where it would not fit and larger
-//! by a whole factor where it would be hard to see.
+//! Always true: all cells have the same size. Each picture fits completely into its cell: large ones are shrunk, small ones are
+//! enlarged by an integer factor.
 
 use anyhow::Result;
 use feedline_codec::{Filter, Resampler, View};
@@ -12,16 +12,16 @@ use crate::picture::Picture;
 /// Channels of the drawing.
 pub(crate) const CHANNELS: u8 = 3;
 const RGB: usize = CHANNELS as usize;
-/// Least and greatest side of a picture's part of a cell.
+/// Minimum and maximum side of a cell, without its label.
 const SIDES: (usize, usize) = (96, 256);
-/// Free pixels around cells.
+/// Pixels between cells.
 const GAP: usize = 8;
 /// Rows for the label.
 const LABEL: usize = font::HEIGHT + 6;
 const BACKGROUND: u8 = 24;
 const INK: u8 = 225;
 
-/// The measures of a grid.
+/// The dimensions of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Cells in a row.
@@ -36,6 +36,7 @@ impl Grid {
     /// A grid for these pictures, about as wide as high.
     pub(crate) fn new<'a>(pictures: impl ExactSizeIterator<Item = &'a Picture>) -> Self {
         let count = pictures.len().max(1);
+        // The smallest square that holds all cells.
         let columns = (1..=count).find(|side| side * side >= count).unwrap_or(1);
         let (width, height) =
             pictures.fold((0, 0), |(width, height), picture| (width.max(picture.width), height.max(picture.height)));
@@ -68,6 +69,7 @@ impl Grid {
             let (right, down) = ((self.cell_width - fitted.width) / 2, (self.cell_height - fitted.height) / 2);
             canvas.put(&fitted, left + right, top + down);
             let text = font::cut(label, self.cell_width / font::WIDTH);
+            // Cannot underflow, because `cut` has limited the text to the width of the cell.
             let indent = (self.cell_width - text.chars().count() * font::WIDTH) / 2;
             canvas.write(&text, left + indent, top + self.cell_height + LABEL - font::HEIGHT);
         }
@@ -75,11 +77,12 @@ impl Grid {
     }
 
     fn fit(&self, picture: &Picture, resampler: &mut Resampler) -> Result<Picture> {
+        // Rounded down to an integer, so that enlarged pixels stay square and sharp (nearest neighbour).
         let factor = (self.cell_width / picture.width).min(self.cell_height / picture.height);
         let (width, height, filter) = if factor >= 1 {
             (picture.width * factor, picture.height * factor, Filter::Nearest)
         } else {
-            // The side that is farther out of bounds decides.
+            // The side that exceeds the cell by the larger factor decides. Compared by cross multiplication, without rounding.
             let is_wide = picture.width * self.cell_height > picture.height * self.cell_width;
             let (part, whole) =
                 if is_wide { (self.cell_width, picture.width) } else { (self.cell_height, picture.height) };

@@ -1,6 +1,6 @@
-//! `feedline index`: the seek indexes of a source, made ahead of the first epoch.
+//! `feedline index`: builds the seek indexes of a source before the first epoch.
 //!
-//! In: a folder, shards or a plan. Out: indexes in the cache folder, and an [`Indexing`]. The files stay as they are.
+//! In: a folder, shards or a plan. Out: indexes in the cache folder, and an [`Indexing`]. The data files are not changed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::{environment, plan};
 
-/// What was done.
+/// The results of indexing.
 #[derive(Debug, Serialize)]
 pub(crate) struct Indexing {
     path: String,
@@ -34,11 +34,11 @@ impl fmt::Display for Indexing {
         let Indexed { pictures, made, known, not_seekable, unreadable, walked_bytes, index_bytes, .. } = self.indexed;
         writeln!(
             f,
-            "{pictures} pictures of {}: {made} indexes made, {known} were there, {not_seekable} are no baseline JPEG",
+            "{pictures} pictures of {}: {made} indexes built, {known} existed already, {not_seekable} are not baseline JPEGs",
             self.path
         )?;
         if unreadable > 0 {
-            writeln!(f, "{unreadable} files could not be read; a run over them will say why")?;
+            writeln!(f, "{unreadable} files could not be read; `feedline run` shows the reasons")?;
         }
         if made == 0 {
             return Ok(());
@@ -55,7 +55,7 @@ impl fmt::Display for Indexing {
     }
 }
 
-/// Makes the indexes that are missing.
+/// Builds the missing indexes.
 pub(crate) fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Indexing> {
     let start = Instant::now();
     let folder = registry
@@ -68,9 +68,10 @@ pub(crate) fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt:
         progress.reach(done);
         interrupt.check().is_ok()
     });
+    // The callback only stops the indexing. The error is raised here.
     interrupt.check()?;
     if !indexed.is_kept {
-        bail!("cannot write to the cache folder {folder:?}: is the disk full? {} indexes were kept", indexed.made);
+        bail!("cannot write to the cache folder {folder:?}: is the disk full? {} indexes were written", indexed.made);
     }
     let seconds = start.elapsed().as_secs_f64();
     let pictures_per_second = indexed.pictures as f64 / seconds;

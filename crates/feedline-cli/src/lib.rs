@@ -1,16 +1,18 @@
 //! The `feedline` command, as a library: the binary and the wheel's console script both call [`run`].
 //!
-//! In: arguments, a registry of what plans may name, a way to ask whether the user wants to stop. Out: an exit code.
+//! In: arguments, the registry of ops, sources and stores, and a function that returns whether the user wants to stop. Out: an exit
+//! code.
 //!
-//! - 0: fine
-//! - 1: the work failed, and one line on stderr says why; or `verify` found a law broken, and its report says which
+//! - 0: success
+//! - 1: the command failed, with one line on stderr; or `verify` found a broken law, which its report names
 //! - 2: wrong usage
 //! - 130: interrupted
 //!
-//! Always true: the process is never ended from here; a closed pipe is no error; with `--json` stdout is exactly one JSON
-//! document; environment variables are read in `environment.rs` only.
+//! Always true: this crate never ends the process. A closed pipe is no error. With `--json`, stdout is exactly one JSON document.
+//! Only `environment.rs` reads environment variables.
 
 mod arguments;
+mod atomic_file;
 mod cache;
 mod classifier;
 mod cost;
@@ -39,7 +41,6 @@ mod storage;
 mod synth;
 mod top;
 mod verify;
-mod whole;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -53,7 +54,8 @@ use interrupt::{Interrupt, Interrupted};
 use output::Output;
 use verify::Broken;
 
-/// Runs one command; `arguments` begin with the program's name, `interrupted` is asked at least every 100 ms.
+/// Runs one command and returns its exit code. `arguments` start with the name of the program. `interrupted` is called at least
+/// every 100 ms.
 pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() -> bool) -> i32 {
     let arguments = arguments.into_iter().map(environment::with_home);
     let parsed = Arguments::grouped().try_get_matches_from(arguments);
@@ -71,6 +73,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
             output::say("interrupted");
             130
         }
+        // The reader has enough, as in `feedline run ... | head`.
         Err(error) if output::is_closed_pipe(&error) => 0,
         Err(error) if error.is::<Broken>() => 1,
         Err(error) => {
@@ -81,6 +84,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
 }
 
 fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, output: Output) -> Result<()> {
+    // A cache folder that the caller has chosen takes precedence over the environment.
     let registry = Arc::new(match environment::cache_folder() {
         Some(folder) if registry.cache_folder().is_none() => registry.with_cache_folder(folder),
         _ => registry,

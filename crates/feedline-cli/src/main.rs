@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use feedline_data::op::{CheckError, MisplacedOp};
 use feedline_data::plan::Registry;
 
-/// Large memory of the engine goes back to the system when it is freed.
+/// Returns large allocations to the system as soon as they are freed.
 #[global_allocator]
 static ALLOCATOR: feedline_memory::MappingAllocator = feedline_memory::MappingAllocator;
 
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_interrupted);
     let handler = ctrlc::set_handler(move || {
-        // A second Ctrl-C does not wait for the first to be obeyed.
+        // A second Ctrl-C ends the process at once.
+        // Relaxed suffices: the flag is the only shared data.
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED);
         }
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-/// Everything that needs no interpreter; plans with Python functions are told where they run.
+/// All ops and sources that need no Python. `Map` is an error that says which command can run it.
 fn registry() -> Registry {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);

@@ -1,7 +1,7 @@
-//! `feedline offload`: what a storage server would do for a plan, why, and what that gains.
+//! `feedline offload`: measures how much a storage server can speed up a plan.
 //!
-//! In: a plan whose source is a storage server. Out: an [`Offloading`]: the decision as it is made in training, samples in all
-//! forms, and the throughput without and with it, predicted and measured; plots of the samples where asked for.
+//! In: a plan whose source is on a storage server. Out: an [`Offloading`]: the decisions of the advisor, samples in all forms, the
+//! predicted and measured throughput without and with the server, and plots on request.
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -24,17 +24,17 @@ use crate::{output, plan};
 
 mod plots;
 
-/// Trials under way at once.
-const AT_ONCE: usize = 8;
-/// The part of a run at its beginning that does not count: what is decided is decided then.
+/// Upper limit of requests in flight.
+const MAX_IN_FLIGHT: usize = 8;
+/// Fraction of a run that is ignored at its start. The advisor makes its decisions in this time.
 const WARM_UP: f64 = 0.5;
 
-/// What a storage server does for a plan.
+/// The effect of a storage server on a plan.
 #[derive(Debug, Serialize)]
 pub(crate) struct Offloading {
     plan: PathBuf,
     ops: Vec<String>,
-    /// Samples a second, measured.
+    /// Measured samples per second, without and with the server.
     measured_before: f64,
     measured_after: f64,
     #[serde(flatten)]
@@ -46,13 +46,13 @@ impl fmt::Display for Offloading {
         let OffloadReport { policy, bound_before, bound_after, throughput, .. } = &self.report;
         let OffloadReport { samples, benefit_share, stored_bytes, sent_bytes, storage_seconds, .. } = &self.report;
         writeln!(f, "policy {policy}, from the sizes of {samples} samples")?;
-        writeln!(f, "  samples that are sent smaller   {:6.1} %", 100.0 * benefit_share)?;
+        writeln!(f, "  samples sent in smaller form    {:6.1} %", 100.0 * benefit_share)?;
         let fewer = stored_bytes / sent_bytes;
         writeln!(
             f,
             "  bytes of a sample               {stored_bytes:.0} stored, {sent_bytes:.0} sent: {fewer:.2}x fewer"
         )?;
-        writeln!(f, "  processor of the server         {:.3} ms for a sample", 1e3 * storage_seconds)?;
+        writeln!(f, "  CPU time of the server          {:.3} ms per sample", 1e3 * storage_seconds)?;
         writeln!(f, "  bottleneck                      {bound_before}, then {bound_after}")?;
         writeln!(f, "  samples/s predicted             {:.0}, then {:.0}", throughput.before, throughput.after)?;
         writeln!(f, "  samples/s measured              {:.0}, then {:.0}", self.measured_before, self.measured_after)?;
@@ -72,7 +72,7 @@ impl fmt::Display for Offloading {
     }
 }
 
-/// Measures and decides.
+/// Measures a plan without and with the server.
 pub(crate) fn offload(
     typed: &OffloadArguments,
     registry: &Arc<Registry>,
@@ -91,10 +91,11 @@ fn explain(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Inter
     }
     let opened = plan::open(document.clone(), registry, interrupt)?;
     if opened.source().peer().is_none() {
-        bail!("its samples do not come from a storage server: the source's address begins with feedline://");
+        bail!("its samples do not come from a storage server; the address of such a source begins with feedline://");
     }
     let seconds = typed.seconds.max(1.0);
     let progress = Progress::new("seconds", (2.0 * seconds) as u64);
+    // The same plan without offloading, as the reference.
     let raw = Document {
         config: feedline_data::plan::RunConfig { offload: Policy::None, ..document.config.clone() },
         ..document
@@ -103,13 +104,13 @@ fn explain(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Inter
         run(plan::open(raw, registry, interrupt)?, typed.step_ms, seconds, &progress, interrupt)?;
     let (measured_after, report) = run(Arc::clone(&opened), typed.step_ms, seconds, &progress, interrupt)?;
     drop(progress);
-    let mut report = report.context("the storage server has prepared nothing")?;
+    let mut report = report.context("the storage server has prepared no samples")?;
     report.points = trials(&opened, typed.samples, interrupt)?;
     let ops = opened.ops().iter().map(|op| op.name().to_string()).collect();
     Ok(Offloading { plan: typed.plan.clone(), ops, measured_before, measured_after, report })
 }
 
-/// Runs a plan for some time; gives its speed once it is under way, and what was decided.
+/// Runs a plan for some time. Returns its speed after the warm-up, and the advisor's report.
 fn run(
     plan: Arc<Plan>,
     step_ms: f64,
@@ -126,9 +127,11 @@ fn run(
             thread::sleep(Duration::from_secs_f64(step_ms.max(0.0) / 1e3));
             let elapsed = start.elapsed().as_secs_f64();
             if elapsed >= WARM_UP * seconds {
+                // The first batch after the warm-up starts the clock, so it does not count itself.
                 samples += if counted.is_some() { batch.len as u64 } else { 0 };
                 counted.get_or_insert_with(Instant::now);
             }
+            // The bar counts whole seconds. A slow batch may span several.
             while shown < (elapsed.min(seconds)) as u64 {
                 progress.advance();
                 shown += 1;
@@ -144,31 +147,33 @@ fn run(
     Ok((if passed > 0.0 { samples as f64 / passed } else { 0.0 }, report))
 }
 
-/// Samples spread over the source, in all forms.
+/// Requests samples, spread evenly over the source, in all forms.
 fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec<SamplePoint>> {
     let (source, prefix) = (plan.source(), Arc::new(plan.prefix()?));
     let peer = source.peer().context("the storage server is gone")?;
     let count = count.clamp(1, source.len());
     let progress = Progress::new("samples", count);
+    // Evenly spread over the source, because neighbours are often similar.
     let ids: Vec<_> = (0..count).map(|number| source.id_at(Ordinal(number * source.len() / count))).collect();
     let (sender, answers) = mpsc::channel();
-    let (mut points, mut under_way, mut next) = (Vec::new(), Vec::new(), ids.iter());
-    let mut left = ids.len();
-    while left > 0 {
-        while under_way.len() < AT_ONCE
+    let (mut points, mut in_flight, mut next) = (Vec::new(), Vec::new(), ids.iter());
+    let mut remaining = ids.len();
+    while remaining > 0 {
+        while in_flight.len() < MAX_IN_FLIGHT
             && let Some(&id) = next.next()
         {
             let (sender, wanted) = (sender.clone(), SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) });
-            // A receiver that is gone wants no answer.
+            // If the receiver is gone, the answer is not needed.
             let done = Box::new(move |answer| drop(sender.send((id, answer))));
-            under_way.push((id, peer.ask(&prefix, Asked::Trials { wanted }, done)));
+            in_flight.push((id, peer.ask(&prefix, Asked::Trials { wanted }, done)));
         }
         let Ok((id, answer)) = answers.recv_timeout(POLL) else {
             interrupt.check()?;
             continue;
         };
-        under_way.retain(|(other, _)| *other != id);
-        left -= 1;
+        // Dropping an entry drops its fetch, which is complete by now.
+        in_flight.retain(|(other, _)| *other != id);
+        remaining -= 1;
         progress.advance();
         match answer.sample {
             Ok((_, spent)) => points.push(SamplePoint::new(&source.key(id), &spent)),

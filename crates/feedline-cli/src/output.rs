@@ -1,7 +1,7 @@
-//! What people and programs get to see: the one place that writes to stdout and stderr.
+//! Writes to stdout and stderr. No other file does.
 //!
-//! In: a report, which is data and can be written for people. Out: text or exactly one JSON document on stdout. Messages
-//! go to stderr.
+//! In: a report that implements `Serialize` and `Display`. Out: text, or exactly one JSON document, on stdout. Messages go to
+//! stderr.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use feedline_data::failure::chain;
 use serde::Serialize;
 
-/// Writes a report in the form that was asked for.
+/// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// For people.
@@ -20,7 +20,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// The form that `--json` asks for.
+    /// JSON if `--json` was given.
     pub(crate) fn new(is_json: bool) -> Self {
         if is_json { Self::Json } else { Self::Text }
     }
@@ -34,13 +34,14 @@ impl Output {
         if !text.ends_with('\n') {
             text.push('\n');
         }
+        // Written at once and flushed, so that a closed pipe is noticed here and not at the exit of the process.
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         Ok(stdout.flush()?)
     }
 }
 
-/// Says that a command failed and why: a line on stderr and, for programs, a document on stdout.
+/// Reports the error of a command: a line on stderr and, with `--json`, a document on stdout.
 pub(crate) fn fail(output: Output, error: &anyhow::Error) {
     #[derive(Serialize)]
     struct Failure {
@@ -54,17 +55,17 @@ pub(crate) fn fail(output: Output, error: &anyhow::Error) {
     let text = chain(&**error);
     say(&format!("error: {text}"));
     if output == Output::Json {
-        // Where stdout is closed, too, the exit code says the rest.
+        // If stdout is closed too, only the exit code is left.
         output.write(&Failure { error: text }).unwrap_or_default();
     }
 }
 
-/// Writes a line to stderr. Where that is closed, nobody listens, and the exit code says the rest.
+/// Writes a line to stderr. A closed stderr is no error.
 pub(crate) fn say(line: &str) {
     writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
 }
 
-/// Prints help, the version or what is wrong with the arguments; gives the exit code.
+/// Prints help, the version, or the error in the arguments. Returns the exit code.
 pub(crate) fn usage(usage: &clap::Error) -> i32 {
     match usage.print() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
@@ -72,7 +73,7 @@ pub(crate) fn usage(usage: &clap::Error) -> i32 {
     }
 }
 
-/// Whether nobody reads stdout any more.
+/// Whether the reader of stdout has closed the pipe.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

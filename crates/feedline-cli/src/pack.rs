@@ -1,6 +1,6 @@
-//! `feedline pack`: a source becomes tar shards.
+//! `feedline pack`: packs a source into tar shards.
 //!
-//! In: what to pack, where to, how. Out: shards, their indexes, and a [`Packed`]. All work is the engine's.
+//! In: a source, a folder and options. Out: shards, their indexes, and a [`Packed`]. `feedline_data::pack` does the work.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
 use crate::{environment, plan};
 
-/// Damaged pictures that people are told of by name.
+/// Upper limit of damaged pictures that the text names.
 const NAMED_DAMAGED: usize = 10;
 
-/// What to pack.
+/// What to pack, and how.
 #[derive(Debug)]
 pub(crate) struct Pack {
     src: String,
@@ -32,6 +32,7 @@ pub(crate) struct Pack {
 
 impl From<PackArguments> for Pack {
     fn from(typed: PackArguments) -> Self {
+        // `--as-is` is the default, and exists only to be explicit.
         let PackArguments { src, dst, shard_size, as_is: _, pixels, max_side, damaged, workers } = typed;
         let content = if pixels { Content::Pixels } else { Content::AsIs };
         let damaged = match damaged {
@@ -47,7 +48,7 @@ impl From<PackArguments> for Pack {
     }
 }
 
-/// What was packed. MB are 10^6 bytes; bytes and time are those of this run.
+/// The results of packing. MB are 10^6 bytes. Bytes and time are those of this run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Packed {
     path: PathBuf,
@@ -81,11 +82,9 @@ pub(crate) fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<
     Ok(Packed::new(what, summary, start.elapsed()))
 }
 
-/// Shows how packing goes on, until the user wants to stop.
+/// Shows the progress of packing, and stops it on request.
 struct Watcher<'a> {
-    /// A bar over the samples.
     progress: Progress,
-    /// Who is asked.
     interrupt: &'a Interrupt<'a>,
 }
 
@@ -109,6 +108,7 @@ impl Packed {
             bytes: summary.bytes,
             index_bytes: summary.index_bytes,
             seconds,
+            // Only the bytes that this run wrote, not those of an earlier run that it continued.
             mb_per_second: summary.written_bytes as f64 / 1e6 / seconds,
             resumed_samples: summary.resumed_samples,
             renamed: summary.renamed,
@@ -135,17 +135,17 @@ impl fmt::Display for Packed {
             self.mb_per_second
         )?;
         if self.resumed_samples > 0 {
-            writeln!(f, "{} of them had been packed before", self.resumed_samples)?;
+            writeln!(f, "{} of them were packed by an earlier run", self.resumed_samples)?;
         }
         if self.renamed > 0 {
             writeln!(
                 f,
-                "{} keys differ from their names: dots became underscores, or the key was taken",
+                "{} keys differ from the file names: dots became underscores, or the key existed already",
                 self.renamed
             )?;
         }
         if self.resized > 0 {
-            writeln!(f, "{} pictures were made smaller", self.resized)?;
+            writeln!(f, "{} pictures were shrunk", self.resized)?;
         }
         if self.damaged > 0 {
             let fate = match self.damaged_were {
@@ -158,7 +158,7 @@ impl fmt::Display for Packed {
             writeln!(f, "  {name:?}: {problem}")?;
         }
         if self.damaged > NAMED_DAMAGED {
-            writeln!(f, "  and {} more; --json names all", self.damaged - NAMED_DAMAGED)?;
+            writeln!(f, "  and {} more; --json lists all of them", self.damaged - NAMED_DAMAGED)?;
         }
         Ok(())
     }

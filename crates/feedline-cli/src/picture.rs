@@ -1,6 +1,6 @@
-//! From what a trainer receives back to what a person can look at.
+//! Converts an array of a batch back to a picture.
 //!
-//! In: an array of a batch, with what normalisation did to it. Out: 8-bit RGB.
+//! In: an array, and the mean and deviation of its normalisation, if known. Out: 8-bit RGB.
 
 use feedline_data::dtype::Dtype;
 use half::{bf16, f16};
@@ -16,12 +16,12 @@ pub(crate) struct Array<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Mean and deviation per channel, or one for all.
+/// The parameters of a normalisation, per channel or one for all channels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scale {
-    /// What was taken off.
+    /// The mean, which was subtracted.
     pub mean: Vec<f32>,
-    /// What the rest was divided by.
+    /// The deviation, by which the difference was divided.
     pub std: Vec<f32>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Picture {
     pub pixels: Vec<u8>,
 }
 
-/// Where the channels of a picture are, and how many.
+/// The layout of an array that is a picture.
 #[derive(Clone, Copy)]
 struct Axes {
     height: usize,
@@ -46,7 +46,7 @@ struct Axes {
 }
 
 impl Array<'_> {
-    /// Whether it can be shown.
+    /// Whether it has the shape of a picture.
     pub(crate) fn is_picture(&self) -> bool {
         self.axes().is_some()
     }
@@ -64,11 +64,11 @@ impl Array<'_> {
             [channels @ (1 | 3), height, width] => Some(Axes { height, width, channels, is_planar: true }),
             _ => None,
         };
-        // Where both would do, bytes are taken as pixels and floats as `Normalize` takes them.
+        // If both layouts fit, bytes are interleaved pixels, and floats are planar as `Normalize` writes them.
         if self.dtype == Dtype::U8 { interleaved.or(planar) } else { planar.or(interleaved) }
     }
 
-    /// The value of a whole number without sides.
+    /// The value of an integer scalar.
     pub(crate) fn as_integer(&self) -> Option<i64> {
         match (self.dtype, self.shape) {
             (Dtype::I64, []) => Some(i64::from_ne_bytes(self.bytes.try_into().ok()?)),
@@ -91,23 +91,25 @@ impl Array<'_> {
 }
 
 impl Picture {
-    /// The picture in an array; floats are scaled back, or from least to greatest where it is not known how.
+    /// The picture in an array. Floats are denormalised with `scale`. Without it, their range becomes 0 to 1.
     pub(crate) fn new(array: &Array<'_>, scale: Option<&Scale>) -> Option<Self> {
         let axes = array.axes()?;
         let values = array.floats();
         let to_unit = match scale {
             _ if array.dtype == Dtype::U8 => Scale { mean: vec![0.0], std: vec![1.0] },
             Some(scale) => scale.clone(),
-            None => stretch(&values),
+            None => min_max_scale(&values),
         };
         let plane = axes.height * axes.width;
         let mut pixels = Vec::with_capacity(plane * 3);
         for pixel in 0..plane {
             for channel in 0..3 {
+                // A grey picture has one channel, which is used for all three.
                 let own = channel.min(axes.channels - 1);
                 let place = if axes.is_planar { own * plane + pixel } else { pixel * axes.channels + own };
                 let of = |list: &[f32]| list.get(own).or(list.first()).copied().unwrap_or_default();
                 let value = values.get(place)? * of(&to_unit.std) + of(&to_unit.mean);
+                // Rounded to the nearest value. The cast saturates, so values outside of 0 to 1 become black or white.
                 pixels.push((value * 255.0 + 0.5) as u8);
             }
         }
@@ -115,15 +117,15 @@ impl Picture {
     }
 }
 
-/// Least to greatest becomes 0 to 1; values that lie there already stay.
-fn stretch(values: &[f32]) -> Scale {
+/// The scale that maps the minimum to 0 and the maximum to 1. Values that are within 0 to 1 already are not changed.
+fn min_max_scale(values: &[f32]) -> Scale {
     let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let (least, greatest) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
-    if (least >= 0.0 && greatest <= 1.0) || least >= greatest {
+    let (min, max) = (finite().fold(f32::MAX, f32::min), finite().fold(f32::MIN, f32::max));
+    if (min >= 0.0 && max <= 1.0) || min >= max {
         return Scale { mean: vec![0.0], std: vec![1.0] };
     }
-    let factor = 1.0 / (greatest - least);
-    Scale { mean: vec![-least * factor], std: vec![factor] }
+    let factor = 1.0 / (max - min);
+    Scale { mean: vec![-min * factor], std: vec![factor] }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From a plan's file to a checked plan, and its batches one after the other, all of it interruptible.
+//! Opens plans and takes their batches. Ctrl-C interrupts all of it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use feedline_engine::machine::Machine;
 use crate::environment;
 use crate::interrupt::{Interrupt, POLL};
 
-/// Reads a plan as it is written.
+/// Reads a plan without opening its source.
 pub(crate) fn read(path: &Path) -> Result<Document> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read plan {path:?}"))?;
     Document::parse(&text).with_context(|| format!("in plan {path:?}"))
@@ -32,8 +32,8 @@ pub(crate) fn open(document: Document, registry: &Arc<Registry>, interrupt: &Int
     Ok(Arc::new(wait_for(move || document.open(&registry), interrupt)??))
 }
 
-/// Does what takes long and cannot be stopped, such as to list a large folder, in a thread of its own: after Ctrl-C that is
-/// left to the process's end.
+/// Runs a function that takes long and cannot be stopped, such as listing a large folder, in its own thread. After Ctrl-C, the
+/// thread runs on until the process ends.
 pub(crate) fn wait_for<T: Send + 'static>(
     open: impl FnOnce() -> T + Send + 'static,
     interrupt: &Interrupt<'_>,
@@ -41,7 +41,7 @@ pub(crate) fn wait_for<T: Send + 'static>(
     let (sender, receiver) = mpsc::sync_channel(1);
     let opener = thread::Builder::new().name("feedline-open".to_owned());
     let opener = opener.spawn(move || {
-        // Without a receiver the user has stopped, and nobody wants what was opened.
+        // If the receiver is gone, the user has interrupted the command.
         sender.send(open()).unwrap_or_default();
     });
     let opener = opener.context("cannot start a thread")?;
@@ -49,15 +49,16 @@ pub(crate) fn wait_for<T: Send + 'static>(
         match receiver.recv_timeout(POLL) {
             Ok(opened) => return Ok(opened),
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            // Disconnected without a value means that the thread panicked. The panic continues here.
             Err(RecvTimeoutError::Disconnected) => match opener.join() {
-                Ok(()) => bail!("something was opened, but not handed over"),
+                Ok(()) => bail!("the thread that opens the source ended without a result"),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
     }
 }
 
-/// Opens what `SRC` names: a plan's source, shards or a folder.
+/// Opens the source that `SRC` names: that of a plan, shards, or a folder.
 pub(crate) fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
     let registry = Arc::clone(registry);
     if Path::new(src).extension().is_some_and(|ending| ending == "toml") {
@@ -69,7 +70,7 @@ pub(crate) fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Inter
     Ok(wait_for(move || open_path(&path, &*registry), interrupt)??)
 }
 
-/// What this machine gives.
+/// The resources of this machine.
 pub(crate) fn machine() -> Machine {
     Machine {
         memory_bytes: environment::memory_bytes(),
@@ -78,12 +79,12 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// A loader with what this machine gives.
+/// A loader on this machine.
 pub(crate) fn loader(plan: Arc<Plan>) -> Loader {
     Loader::new(plan, &machine())
 }
 
-/// Waits for the next batch; none at the end of the epoch.
+/// Waits for the next batch. `None` at the end of the epoch.
 pub(crate) fn next(loader: &Loader, iteration: Iteration, interrupt: &Interrupt<'_>) -> Result<Option<Batch>> {
     loop {
         interrupt.check()?;

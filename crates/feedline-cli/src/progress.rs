@@ -1,4 +1,4 @@
-//! Progress bars: on stderr, and only where that is a terminal.
+//! Progress bars on stderr, only if it is a terminal.
 
 use std::io::{self, IsTerminal as _};
 
@@ -9,8 +9,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over `len` things of work called `what`.
+    /// A bar over `len` items, which are called `what`.
     pub(crate) fn new(what: &'static str, len: u64) -> Self {
+        // A hidden bar draws nothing, so that log files and pipes stay clean.
         let target =
             if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = ProgressStyle::with_template("{prefix} [{bar:12}] {pos}/{len} {eta} left {wide_msg}")
@@ -19,22 +20,22 @@ impl Progress {
         Self(ProgressBar::with_draw_target(Some(len), target).with_style(style).with_prefix(what))
     }
 
-    /// One more is done.
+    /// Adds one finished item.
     pub(crate) fn advance(&self) {
         self.0.inc(1);
     }
 
-    /// There are so many to do.
+    /// Sets the number of items.
     pub(crate) fn of(&self, len: u64) {
         self.0.set_length(len);
     }
 
-    /// So many are done.
+    /// Sets the number of finished items.
     pub(crate) fn reach(&self, position: u64) {
         self.0.set_position(position);
     }
 
-    /// Shows numbers behind the bar; `text` is called only if somebody can see it.
+    /// Shows a text after the bar. `text` is called only if the bar is visible.
     pub(crate) fn show(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(text());

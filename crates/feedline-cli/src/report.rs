@@ -1,4 +1,4 @@
-//! The numbers of a run, for people and for programs. The names of the fields are part of the interface.
+//! The results of a run, as text and JSON. The names of the fields are part of the interface.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use feedline_data::plan::ByteSize;
 use feedline_engine::metrics::{Phase, Snapshot};
 use serde::Serialize;
 
-/// A run in numbers. MB are 10^6 bytes.
+/// The results of a run. MB are 10^6 bytes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     plan: PathBuf,
@@ -18,33 +18,33 @@ pub(crate) struct Report {
     samples_per_second: f64,
     store_mb_per_second: f64,
     delivered_mb_per_second: f64,
-    /// Share of the time after the start in which the consumer waited.
+    /// Fraction of the time in which the consumer waited, without the start.
     stall_share: f64,
-    /// Seconds until the first batch; none if there was none.
+    /// Seconds until the first batch. `None` if there was none.
     first_batch_seconds: Option<f64>,
     epochs: Vec<EpochReport>,
     snapshot: Snapshot,
 }
 
-/// One epoch in numbers.
+/// The results of one epoch.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct EpochReport {
     /// Its number.
     pub epoch: u64,
-    /// Batches received.
+    /// Number of received batches.
     pub batches: u64,
-    /// Samples received.
+    /// Number of received samples.
     pub samples: u64,
-    /// From its first question for a batch to its last batch.
+    /// Seconds from the first request to the last batch.
     pub seconds: f64,
     /// `samples / seconds`.
     pub samples_per_second: f64,
-    /// Share of the time after the start in which the consumer waited.
+    /// Fraction of the time in which the consumer waited, without the start.
     pub stall_share: f64,
 }
 
 impl EpochReport {
-    /// The numbers between two snapshots.
+    /// The results between two snapshots.
     pub(crate) fn new(
         epoch: u64,
         batches: u64,
@@ -54,6 +54,7 @@ impl EpochReport {
         after: &Snapshot,
     ) -> Self {
         let seconds = time.as_secs_f64();
+        // The wait for the first batch is reported separately, so it counts neither as a stall nor as running time.
         let start = start_seconds(after) - start_seconds(before);
         Self {
             epoch,
@@ -67,7 +68,7 @@ impl EpochReport {
 }
 
 impl Report {
-    /// Puts the numbers together.
+    /// Combines the results of all epochs.
     pub(crate) fn new(
         plan: PathBuf,
         seconds: f64,
@@ -97,7 +98,7 @@ pub(crate) fn start_seconds(snapshot: &Snapshot) -> f64 {
     snapshot.stall_seconds.get(Phase::Start.name()).copied().unwrap_or_default()
 }
 
-/// `part / whole`, and 0 where there is nothing to divide by.
+/// `part / whole`, or 0 if `whole` is not positive.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -120,14 +121,11 @@ impl fmt::Display for Report {
             line("first batch", format!("{seconds:.3} s"))?;
         }
         let (peak, budget) = (ByteSize(snapshot.memory.peak_bytes), ByteSize(snapshot.memory.budget_bytes));
-        line("memory", format!("{peak} at most, of {budget}"))?;
+        line("memory", format!("peak {peak} of {budget}"))?;
         let seek = &snapshot.seek_index;
         if seek.made + seek.not_seekable > 0 {
             let size = ByteSize(seek.made_bytes);
-            line(
-                "seek indexes",
-                format!("{} made, {size}, {:.2} s of the threads' time", seek.made, seek.busy_seconds),
-            )?;
+            line("seek indexes", format!("{} built, {size}, {:.2} s of thread time", seek.made, seek.busy_seconds))?;
         }
         if snapshot.cache.hits + snapshot.cache.misses > 0 {
             line("cache", format!("{} hits, {} misses", snapshot.cache.hits, snapshot.cache.misses))?;
@@ -169,6 +167,7 @@ impl Report {
         let read = ("(read)", store.busy_seconds, store.bytes);
         let ops = self.snapshot.ops.iter().map(|op| (op.name.as_str(), op.busy_seconds, op.bytes_out));
         let stages: Vec<_> = std::iter::once(read).chain(ops).collect();
+        // Shares are relative to the sum of all stages, not to the duration of the run.
         let busy: f64 = stages.iter().map(|(_, seconds, _)| seconds).sum();
         let longest = stages.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(16);
         writeln!(f, "\n{:<longest$}  {:>12}{:>12}{:>12}", "op", "busy s", "share", "bytes out")?;

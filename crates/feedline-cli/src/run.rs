@@ -1,7 +1,6 @@
-//! `feedline run`: a plan at full speed, in numbers.
+//! `feedline run`: runs a plan at full speed and reports its throughput.
 //!
-//! In: a plan, how much of it to run. Out: a [`Report`]. Nothing is done with the batches, so what is measured is the
-//! loader alone.
+//! In: a plan, and how much of it to run. Out: a [`Report`]. The batches are dropped at once, so this measures the loader alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use crate::plan;
 use crate::progress::Progress;
 use crate::report::{EpochReport, Report, start_seconds};
 
-/// Time between two changes of the numbers behind the progress bar.
+/// Interval between two updates of the text after the progress bar.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs the plan.
@@ -32,6 +31,7 @@ pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Int
     let loader = plan::loader(opened);
     let progress = Progress::new("batches", batches_per_epoch.saturating_mul(typed.epochs));
     let mut pace = Pace { start: Instant::now(), first_batch: None, shown: Instant::now(), progress };
+    // The error, if any, is returned after the loader is closed.
     let epochs: Result<Vec<_>> =
         (0..typed.epochs).map(|_| run_epoch(&loader, most_batches, &mut pace, interrupt)).collect();
     let seconds = pace.start.elapsed().as_secs_f64();
@@ -40,7 +40,7 @@ pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Int
     Ok(Report::new(typed.plan, seconds, pace.first_batch, epochs?, snapshot))
 }
 
-/// When things happened, and who is told.
+/// The clock of a run, and its progress bar.
 struct Pace {
     start: Instant,
     first_batch: Option<Duration>,
@@ -50,6 +50,7 @@ struct Pace {
 
 impl Pace {
     fn batch_received(&mut self, loader: &Loader) {
+        // Only the first call sets it.
         self.first_batch.get_or_insert(self.start.elapsed());
         self.progress.advance();
         if self.shown.elapsed() > SHOW_EVERY {
@@ -61,6 +62,7 @@ impl Pace {
 }
 
 fn live_numbers(snapshot: &Snapshot, seconds: f64) -> String {
+    // Never zero, because the next line divides by it.
     let running = (seconds - start_seconds(snapshot)).max(f64::MIN_POSITIVE);
     format!(
         "{:.0} samples/s, {:.1} MB/s, waited {:.0} %",

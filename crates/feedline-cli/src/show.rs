@@ -1,7 +1,7 @@
-//! `feedline show`: the first samples of an epoch as a picture.
+//! `feedline show`: draws the first samples of an epoch.
 //!
-//! In: a plan. Out: a PNG with one cell per sample, its label below. Samples are taken one by one, so pictures of different
-//! sizes can be shown although they would not fit into one batch.
+//! In: a plan. Out: a PNG with one cell per sample, and its label below. Each sample is a batch of its own, so that pictures of
+//! different sizes can be shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use feedline_order::{Epoch, SampleId};
 use serde::Serialize;
 
 use crate::arguments::ShowArguments;
+use crate::atomic_file::write_atomically;
 use crate::grid::{self, Grid};
 use crate::interrupt::Interrupt;
 use crate::picture::{Array, Picture, Scale};
 use crate::plan;
-use crate::whole::write_whole;
 
-/// What was drawn.
+/// The drawing that was written.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Shown {
     path: PathBuf,
@@ -46,7 +46,7 @@ impl fmt::Display for Shown {
 /// Draws the first samples.
 pub(crate) fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shown> {
     if what.out.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
-        return Err(anyhow!("{:?} does not end in .png, the format that is written", what.out));
+        return Err(anyhow!("{:?} does not end in .png, which is the only supported format", what.out));
     }
     let document = one_by_one(plan::read(&what.plan)?);
     let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", what.plan))?;
@@ -81,10 +81,10 @@ pub(crate) fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &In
 
 fn write_png(path: &Path, pixels: &[u8], grid: &Grid) -> Result<()> {
     let png = encode_png(pixels, grid.width() as u32, grid.height() as u32, grid::CHANNELS)?;
-    write_whole(path, &png).with_context(|| format!("cannot write {path:?}"))
+    write_atomically(path, &png).with_context(|| format!("cannot write {path:?}"))
 }
 
-/// The plan with batches of one sample, and the id of each beside its fields.
+/// The plan with batches of one sample, and with the index of each sample as a field.
 fn one_by_one(mut document: Document) -> Document {
     document.settings.batch_size = 1;
     if let Some(fields) = &mut document.settings.fields
@@ -109,10 +109,11 @@ fn take(plan: Arc<Plan>, epoch: u64, samples: usize, interrupt: &Interrupt<'_>) 
     Ok(batches)
 }
 
-/// The only sample's value of a field.
+/// The value of a field of the only sample in a batch.
 fn array_of<'b>(batch: &'b Batch, field: &str) -> Option<Array<'b>> {
     match batch.field(field)? {
         data @ (FieldData::Region { dtype, shape, .. } | FieldData::Stacked { dtype, shape, .. }) => {
+            // Without the batch dimension, which is 1.
             Some(Array { dtype: *dtype, shape: &shape[1..], bytes: data.bytes() })
         }
         FieldData::List(values) => match values.first()? {
@@ -122,7 +123,7 @@ fn array_of<'b>(batch: &'b Batch, field: &str) -> Option<Array<'b>> {
     }
 }
 
-/// The first field that holds pictures.
+/// The first field that contains pictures.
 fn picture_field(batch: &Batch) -> Option<String> {
     let names = batch.fields.iter().map(|field| &*field.name);
     names.into_iter().find(|name| array_of(batch, name).is_some_and(|array| array.is_picture())).map(str::to_owned)
@@ -138,13 +139,14 @@ fn no_pictures(batch: &Batch) -> anyhow::Error {
         })
         .collect();
     anyhow!(
-        "no field holds pictures (height x width x 1 or 3, or channels first); there are {}; add DecodeImage to the plan",
+        "no field contains pictures (height x width x 1 or 3, or channels first); the fields are {}; add DecodeImage to the plan",
         names.join(", ")
     )
 }
 
-/// What `Normalize` did to a field, from the plan's table of the op.
+/// The parameters with which `Normalize` changed a field, from the plan.
 fn normalisation(plan: &Plan, field: &str) -> Option<Scale> {
+    // The last `Normalize` of the field determines the values that are delivered.
     let table = plan.ops().iter().rev().filter(|op| &**op.name() == "Normalize").find_map(|op| {
         let is_on = op.op().on().names().any(|name| name == field);
         op.table().ok().filter(|_| is_on)
@@ -155,11 +157,11 @@ fn normalisation(plan: &Plan, field: &str) -> Option<Scale> {
     Some(Scale { mean: numbers("mean")?, std: numbers("std")? })
 }
 
-/// The class's name, else its number, else the field "label", else the sample's own name.
+/// The name of the class, its number, the field "label", or the key of the sample: the first that exists.
 fn label_of(batch: &Batch, source: &dyn Source) -> String {
     let id = batch.ids().first().map(|&id| SampleId(id as u64));
     let class = id.and_then(|id| source.class_of(id));
-    // Samples without a class have a negative one.
+    // Samples without a class have a negative label.
     let label = class.or_else(|| array_of(batch, "label")?.as_integer()).filter(|label| *label >= 0);
     let named = label.and_then(|label| source.classes().get(usize::try_from(label).ok()?));
     match (named, label, id) {

@@ -1,6 +1,6 @@
-//! `feedline shuffle`: how good the shuffle of a plan is, against a full one.
+//! `feedline shuffle`: compares the shuffle of a plan with a full shuffle.
 //!
-//! In: a plan. Out: a [`Shuffling`], and plots of it where they are asked for. Only order and classes are looked at, no data.
+//! In: a plan. Out: a [`Shuffling`], and plots on request. It uses the order and the classes, but reads no data.
 
 mod plots;
 
@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::plan;
 use crate::plot::Drawing;
 
-/// How good a shuffle is.
+/// The quality of a shuffle.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shuffling {
     plan: PathBuf,
@@ -44,7 +44,7 @@ impl fmt::Display for Shuffling {
         let distances = |of: fn(&Quality) -> Distances, share: fn(Distances) -> f64| {
             all.map(|quality| format!("{:.3}", share(of(quality))))
         };
-        row(f, "displacement, in parts of an epoch: mean", &distances(|q| q.displacement, |d| d.mean))?;
+        row(f, "displacement, fraction of an epoch: mean", &distances(|q| q.displacement, |d| d.mean))?;
         row(f, "  5 % are below", &distances(|q| q.displacement, |d| d.p5))?;
         row(f, "  95 % are below", &distances(|q| q.displacement, |d| d.p95))?;
         row(f, "distance of stored neighbours: mean", &distances(|q| q.neighbours, |d| d.mean))?;
@@ -56,13 +56,13 @@ impl fmt::Display for Shuffling {
         if let (Some(stored), Some(plan), Some(full)) = (stored.labels, plan.labels, full.labels) {
             let all = [stored, plan, full];
             let of = |show: fn(&Labels) -> String| [show(&all[0]), show(&all[1]), show(&all[2])];
-            row(f, "the next sample is of the same class, %", &of(|l| format!("{:.1}", 100.0 * l.same_next)))?;
+            row(f, "next sample has the same class, %", &of(|l| format!("{:.1}", 100.0 * l.same_next)))?;
             row(f, "  beyond chance (0 to 1)", &of(|l| format!("{:.3}", l.correlation)))?;
             row(f, "samples of one class in a row: mean", &of(|l| format!("{:.2}", l.mean_run)))?;
-            row(f, "  most", &of(|l| l.longest_run.to_string()))?;
+            row(f, "  longest", &of(|l| l.longest_run.to_string()))?;
             row(f, "classes in a batch", &of(|l| format!("{:.1}", l.classes_per_batch)))?;
         } else {
-            writeln!(f, "nothing is said of classes: not all samples have one")?;
+            writeln!(f, "no results for classes, because not all samples have one")?;
         }
         match warning {
             Some(warning) => writeln!(f, "warning: {warning}"),
@@ -75,7 +75,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, [stored, plan, full]: &[String; 3
     writeln!(f, "{name:44} {stored:>10} {plan:>10} {full:>10}")
 }
 
-/// Looks at the order of a plan.
+/// Analyses the order of a plan.
 pub(crate) fn shuffle(
     typed: &ShuffleArguments,
     registry: &Arc<Registry>,
@@ -83,6 +83,7 @@ pub(crate) fn shuffle(
 ) -> Result<Shuffling> {
     let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let epoch = Epoch(typed.epoch);
+    // Takes seconds for millions of samples, and cannot be stopped from inside.
     let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?;
     let report = report.with_context(|| format!("in plan {:?}", typed.plan))?;
     let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };

@@ -1,4 +1,4 @@
-//! `feedline storage`: serves files next to the data, until it is stopped.
+//! `feedline storage`: serves files and samples next to the data, until it is stopped.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::arguments::StorageArguments;
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// How often the server looks whether it is to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval between two checks whether to stop.
+const POLL: Duration = Duration::from_millis(50);
 
-/// What was served.
+/// The summary of a server that has ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Served {
     scheme: &'static str,
@@ -42,6 +42,7 @@ pub(crate) fn storage(
         None => None,
     };
     let identity = match (&typed.tls_cert, &typed.tls_key) {
+        // clap ensures that both options are given, or none.
         (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
         _ => None,
     };
@@ -61,10 +62,10 @@ pub(crate) fn storage(
     let (listen, began) = (server.address(), Instant::now());
     output::say(&format!("serving {} on {scheme}://{listen}/", typed.root));
     if let Some(http) = server.http_address() {
-        output::say(&format!("pages on http://{http}/health, /metrics and /stats"));
+        output::say(&format!("pages at http://{http}/health, /metrics and /stats"));
     }
     while interrupt.check().is_ok() {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL);
     }
     Ok(Served { scheme, listen, seconds: began.elapsed().as_secs_f64() })
 }

@@ -1,8 +1,8 @@
-//! `feedline top`: how the node of this machine is doing, anew each second.
+//! `feedline top`: shows the metrics of this machine's node, updated every second.
 //!
-//! In: what the node says of itself, as JSON. Out: a table that is drawn over the last one; with `--once` or `--json` one look.
+//! In: the metrics of the node, as JSON. Out: a table that is redrawn, or a single report with `--once` or `--json`.
 
-mod looks;
+mod history;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use feedline_data::plan::ByteSize;
 use feedline_engine::metrics::Phase;
-use feedline_net::node::look;
+use feedline_net::node::fetch_stats;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use self::looks::{Looks, list, number};
+use self::history::{History, list, number};
 use crate::arguments::TopArguments;
 use crate::environment;
 use crate::interrupt::{Interrupt, POLL};
 use crate::output::Output;
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
-/// Goes to the top left and clears what is below.
+/// Interval between two updates.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
+/// ANSI escape sequence: moves the cursor to the top left and clears the screen below it.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// What a node says of itself; as data, the newest look.
-struct TopReport(Looks);
+/// The metrics of a node. As JSON, only the newest.
+struct TopReport(History);
 
 impl Serialize for TopReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -41,7 +41,7 @@ fn bytes(value: &Value, path: &str) -> ByteSize {
 }
 
 impl TopReport {
-    /// What a run does, and for whom it does it.
+    /// Writes the metrics of a run and of its jobs.
     fn write_run(&self, f: &mut fmt::Formatter<'_>, run: &Value) -> fmt::Result {
         let rate = |field: &str| self.0.rate("/runs", "key", run, field);
         let ops: Vec<&str> = list(run, "/ops").iter().filter_map(Value::as_str).collect();
@@ -65,7 +65,8 @@ impl TopReport {
         let jobs = number(run, "/jobs").max(1.0);
         let stall = |cause: Phase| {
             let path = format!("/engine/stall_seconds/{}", cause.name());
-            // Jobs wait side by side.
+            // Waiting times are summed over jobs, which wait at the same time.
+            // Seconds of waiting per second, for one job.
             let share = (rate(&path) / jobs).min(1.0);
             format!("{} {:.0} % ({:.1} s)", cause.name(), 100.0 * share, number(run, &path))
         };
@@ -112,20 +113,21 @@ impl fmt::Display for TopReport {
     }
 }
 
-/// Looks until the user stops it.
+/// Shows the metrics until the user stops it.
 pub(crate) fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_>) -> Result<()> {
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let stats = || -> Result<Value> {
-        let text = look(&socket)?;
-        serde_json::from_str(&text).context("the node speaks in riddles: it has another version")
+        let text = fetch_stats(&socket)?;
+        serde_json::from_str(&text).context("the node sent invalid metrics; it may have another version")
     };
-    let mut report = TopReport(Looks::new(stats()?));
+    let mut report = TopReport(History::new(stats()?));
     let is_live = !typed.once && output == Output::Text && io::stdout().is_terminal();
+    // JSON needs no rates, so it does not wait for a second measurement.
     if output == Output::Json {
         return output.write(&report);
     }
     loop {
-        let deadline = Instant::now() + EVERY;
+        let deadline = Instant::now() + UPDATE_INTERVAL;
         while Instant::now() < deadline {
             interrupt.check()?;
             thread::sleep(POLL);

@@ -1,7 +1,7 @@
-//! `feedline verify`: whether the laws hold on the user's own data and machine.
+//! `feedline verify`: checks the laws on the user's own data and machine.
 //!
-//! In: a plan, how much of it to look at. Out: a [`Verifying`], with each law and its verdict or first counterexample. A law
-//! that is broken is the command's failure, which its last line names.
+//! In: a plan, and how much of it to check. Out: a [`Verifying`], with the verdict or the first counterexample for each law. If a
+//! law is broken, the command fails, and its last line names the law.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::output::Output;
 use crate::plan;
 use crate::progress::Progress;
 
-/// Samples of an epoch whose numbers are counted: some seconds, and no data.
-const MOST_IDS: u64 = 2_000_000;
+/// Upper limit of samples of an epoch whose numbers are counted. This takes seconds, and reads no data.
+const MAX_IDS: u64 = 2_000_000;
 
-/// What is said and not heard yet.
-const MOST_UNHEARD: usize = 64;
+/// Upper limit of queued events.
+const MAX_EVENTS: usize = 64;
 
-/// A law is broken: all is said, and the exit code says it, too.
+/// A law is broken. The report names it, so only the exit code is left.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a law is broken")]
 pub(crate) struct Broken;
@@ -64,25 +64,25 @@ impl fmt::Display for Verifying {
     }
 }
 
-/// What the thread that looks has to say.
-enum Said {
+/// A progress event of the checking thread.
+enum CheckEvent {
     Begins { name: &'static str, number: usize, of: usize },
     Delivered { configuration: String, samples: u64 },
 }
 
-/// Tells the thread that listens, and is told to stop.
-struct Telling {
-    sender: SyncSender<Said>,
+/// Sends events from the checking thread to the main thread, and receives the request to stop.
+struct EventSender {
+    sender: SyncSender<CheckEvent>,
     cancel: Cancel,
 }
 
-impl Watch for Telling {
+impl Watch for EventSender {
     fn begins(&self, name: &'static str, number: usize, of: usize) {
-        self.tell(Said::Begins { name, number, of });
+        self.send(CheckEvent::Begins { name, number, of });
     }
 
     fn delivered(&self, configuration: &str, samples: u64) {
-        self.tell(Said::Delivered { configuration: configuration.to_owned(), samples });
+        self.send(CheckEvent::Delivered { configuration: configuration.to_owned(), samples });
     }
 
     fn wants_to_stop(&self) -> bool {
@@ -90,14 +90,14 @@ impl Watch for Telling {
     }
 }
 
-impl Telling {
-    fn tell(&self, said: Said) {
-        // Without a listener the user has stopped.
-        self.sender.send(said).unwrap_or_default();
+impl EventSender {
+    fn send(&self, event: CheckEvent) {
+        // If the receiver is gone, the user has interrupted the command.
+        self.sender.send(event).unwrap_or_default();
     }
 }
 
-/// Looks at the laws, and writes what was found.
+/// Checks the laws and writes the report.
 pub(crate) fn verify(
     typed: &VerifyArguments,
     registry: &Arc<Registry>,
@@ -105,16 +105,17 @@ pub(crate) fn verify(
     output: Output,
 ) -> Result<()> {
     let opened = plan::open_file(&typed.plan, registry, interrupt)?;
-    let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MOST_IDS };
+    let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MAX_IDS };
     let machine =
         Machine { cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()), ..plan::machine() };
-    let (sender, receiver) = mpsc::sync_channel(MOST_UNHEARD);
+    // Bounded: the checks wait if the main thread does not keep up.
+    let (sender, receiver) = mpsc::sync_channel(MAX_EVENTS);
     let cancel = Cancel::default();
-    let watch = Telling { sender, cancel: cancel.clone() };
-    // After Ctrl-C the thread is told to stop; what it is in the midst of ends with the process.
-    let looking = thread::Builder::new().name("feedline-verify".to_owned());
-    let looking = looking.spawn(move || verify_plan(&opened, extent, &machine, &watch));
-    let looking = looking.context("cannot start a thread")?;
+    let watch = EventSender { sender, cancel: cancel.clone() };
+    // After Ctrl-C the thread is asked to stop. If it does not stop soon, it ends with the process.
+    let checking = thread::Builder::new().name("feedline-verify".to_owned());
+    let checking = checking.spawn(move || verify_plan(&opened, extent, &machine, &watch));
+    let checking = checking.context("cannot start a thread")?;
     let progress = Progress::new("laws", 0);
     let (mut name, mut samples) = ("", 0);
     loop {
@@ -123,22 +124,23 @@ pub(crate) fn verify(
             return Err(interrupted);
         }
         match receiver.recv_timeout(POLL) {
-            Ok(Said::Begins { name: begun, number, of }) => {
+            Ok(CheckEvent::Begins { name: begun, number, of }) => {
                 (name, samples) = (begun, 0);
                 progress.of(of as u64);
                 progress.reach(number as u64);
                 progress.show(|| name.to_owned());
             }
-            Ok(Said::Delivered { configuration, samples: more }) => {
+            Ok(CheckEvent::Delivered { configuration, samples: more }) => {
                 samples += more;
                 progress.show(|| format!("{name}: {samples} samples, {configuration}"));
             }
             Err(RecvTimeoutError::Timeout) => {}
+            // The thread has ended and dropped its sender. Its result is joined below.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     drop(progress);
-    let found = match looking.join() {
+    let found = match checking.join() {
         Ok(found) => found.with_context(|| format!("in plan {:?}", typed.plan))?,
         Err(panic) => std::panic::resume_unwind(panic),
     };

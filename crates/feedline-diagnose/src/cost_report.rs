@@ -10,7 +10,7 @@ use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 use serde::Serialize;
 
 /// Bars of the histogram per factor of two.
-const BARS: f64 = 1.0;
+const BARS_PER_DOUBLING: f64 = 1.0;
 
 /// The costs of the samples of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,6 +59,7 @@ impl CostReport {
         let mut sorted: Vec<f64> = known.iter().map(|&(.., taken)| taken).collect();
         sorted.sort_by(f64::total_cmp);
         let at =
+            // The nearest-rank percentile. `part = 1` would be one past the end, so it takes the last.
             |part: f64| sorted.get((part * sorted.len() as f64) as usize).or(sorted.last()).copied().unwrap_or(0.0);
         let mean_ms = mean(sorted.iter().copied());
         let errors = known.iter().map(|&(_, predicted, taken)| (predicted - taken).abs());
@@ -82,7 +83,9 @@ impl CostReport {
             slowest_ms: sorted.last().copied().unwrap_or(0.0),
             histogram: histogram(&sorted),
             slowest: by_time.iter().take(slowest).map(slow).collect(),
+            // With no measured samples both means are 0, and so is the error.
             prediction_error: mean(errors) / mean_ms.max(f64::MIN_POSITIVE),
+            // Bytes explain the cost of pictures, elements that of volumes. The better of the two counts.
             explained_by_size: by(plan.sizes()).max(plan.known_elements().map_or(0.0, by)),
             explained_by_draws: explained_by_groups(draws),
         }
@@ -90,8 +93,8 @@ impl CostReport {
 }
 
 fn work_hints(plan: &Plan, epoch: Epoch, ordinal: Ordinal) -> Vec<u8> {
-    let wanted = SampleRequest { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
-    (0..plan.ops().len()).map(|number| plan.chain().work_hint(number, wanted) as u8).collect()
+    let request = SampleRequest { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
+    (0..plan.ops().len()).map(|number| plan.chain().work_hint(number, request) as u8).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -100,12 +103,13 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn histogram(sorted: &[f64]) -> Vec<Bar> {
-    let bar = |ms: f64| (ms.max(1e-6).log2() * BARS).floor() as i32;
+    // The histogram is logarithmic. Times below a nanosecond count as one, because log2(0) is -infinity.
+    let bar = |ms: f64| (ms.max(1e-6).log2() * BARS_PER_DOUBLING).floor() as i32;
     let mut counts = BTreeMap::new();
     for &ms in sorted {
         *counts.entry(bar(ms)).or_insert(0) += 1;
     }
-    let edge = |bar: i32| (f64::from(bar) / BARS).exp2();
+    let edge = |bar: i32| (f64::from(bar) / BARS_PER_DOUBLING).exp2();
     counts.into_iter().map(|(bar, samples)| Bar { from_ms: edge(bar), to_ms: edge(bar + 1), samples }).collect()
 }
 
@@ -113,6 +117,7 @@ fn histogram(sorted: &[f64]) -> Vec<Bar> {
 fn explained_by_size(pairs: &[(f64, f64)]) -> f64 {
     let (mean_x, mean_y) = (mean(pairs.iter().map(|pair| pair.0)), mean(pairs.iter().map(|pair| pair.1)));
     let sum = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|&(x, y)| of(x - mean_x, y - mean_y)).sum::<f64>();
+    // Pearson's r squared: the fraction of the variance that a straight line explains. 0 if either side is constant.
     let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
     if xx > 0.0 && yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
 }
@@ -125,6 +130,7 @@ fn explained_by_groups<K: Ord>(values: Vec<(K, f64)>) -> f64 {
     for (key, value) in values {
         groups.entry(key).or_default().push(value);
     }
+    // Eta squared: the variance between groups divided by the total variance.
     let between = groups.values().map(|group| (mean(group.iter().copied()) - overall).powi(2) * group.len() as f64);
     if total > 0.0 { between.sum::<f64>() / total } else { 0.0 }
 }

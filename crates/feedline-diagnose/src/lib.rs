@@ -1,7 +1,7 @@
-//! What people want to know about a job: what bounds it, what would help, what samples cost, and whether the promises hold.
+//! Answers questions about a job: its bottleneck, what would help, the costs of its samples, and whether the laws hold.
 //!
-//! In: a plan, and a trainer or what it takes. Out: a diagnosis, a report of costs, or the first counterexample to a law. Each
-//! runs the engine from outside, as a user would; nothing in the engine knows of it.
+//! In: a plan, and a trainer or a simulated one. Out: a diagnosis, a cost report, or the first counterexample to a law. All of
+//! this runs the engine from outside, like a user. The engine does not depend on it.
 #![forbid(unsafe_code)]
 
 mod cost_report;

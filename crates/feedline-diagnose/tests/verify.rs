@@ -1,4 +1,4 @@
-//! The checks of `verify`: sound plans pass, and each check fails where its law is broken, by real parts with a fault.
+//! The checks of `verify`: correct plans pass, and each check fails if its law is broken. Faulty ops and sources break the laws.
 #![allow(
     clippy::unwrap_used,
     clippy::unnecessary_debug_formatting,
@@ -52,7 +52,7 @@ fn check_passes(found: &Verification) {
     assert!(found.passed);
 }
 
-/// The counterexample of a check that has to fail.
+/// The counterexample of a check that must fail.
 #[track_caller]
 fn broken<'a>(found: &'a Verification, name: &str) -> &'a Counterexample {
     let law = found.laws.iter().find(|law| law.name == name).unwrap();
@@ -152,7 +152,7 @@ fn a_damaged_file_is_a_finding_and_no_broken_law() {
         let [finding] = &found.findings[..] else { panic!("{:?}", found.findings) };
         assert_eq!((&*finding.sample, finding.path.as_deref()), ("class-1/00004.jpg", bad.to_str()));
         assert!(
-            found.laws[5].detail.contains("1 of the data's own is bad, replaced and named"),
+            found.laws[5].detail.contains("1 sample of the data is bad, replaced and named"),
             "{}",
             found.laws[5].detail
         );
@@ -189,7 +189,7 @@ fn plan_over(source: Arc<dyn Source>, ops: Vec<PlannedOp>, change: impl Fn(&mut 
     Arc::new(Plan::new(source, ops, settings, RunConfig::default()).unwrap())
 }
 
-/// What is done to the last byte of a sample; an op panics where a test wants it to fail.
+/// Changes the last byte of a sample. May panic to make the sample fail.
 type Change = dyn Fn(u8, &Draw, &Workspace) -> u8 + Send + Sync;
 
 /// An op with a fault.
@@ -302,13 +302,13 @@ struct FaultySource {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Bytes change from one reading to the next.
+    /// Bytes change from one read to the next.
     Bytes,
-    /// One sample has two places.
+    /// One sample comes at two places.
     Double,
-    /// The engine's threads see another numbering than others.
+    /// The engine's threads see another numbering than the verification.
     Numbering { shift: u64 },
-    /// They see other names.
+    /// The engine's threads see other names.
     Names,
 }
 
@@ -317,7 +317,7 @@ fn faulty(fault: Fault) -> Arc<dyn Source> {
     Arc::new(FaultySource { inner, fault, read: AtomicU64::new(0) })
 }
 
-/// Whether a preparer of the engine asks.
+/// Whether the caller is a preparer thread of the engine.
 fn is_engine() -> bool {
     thread::current().name().is_some_and(|name| name.starts_with("feedline-") && name != "feedline-verify")
 }
@@ -386,7 +386,7 @@ fn law_2_a_sample_that_comes_twice_is_found_out_over_all_ranks() {
     let counterexample = broken(&found, "exactly once");
     assert_eq!(counterexample.sample.as_deref(), Some("synthetic-00000006"));
     assert_eq!((counterexample.position, counterexample.found.as_deref()), (Some(7), Some("2 times")));
-    // Beyond what is prepared, the numbers of the whole epoch are counted.
+    // Beyond the prepared samples, the numbers of the whole epoch are counted.
     let late = Extent { epochs: 1, samples: 1, ids: 1_000_000 };
     let plan = plan_over(faulty(Fault::Double), vec![], |settings| {
         (settings.shuffle, settings.batch_size) = (Shuffle::Never, 1);
@@ -419,7 +419,7 @@ fn law_2_a_sample_beyond_its_displacement_bound_is_found_out() {
 
 #[test]
 fn law_4_bytes_that_differ_after_a_resume_are_found_out() {
-    // Sound in all configurations before, which prepare each sample seven times, and in none behind.
+    // The op is correct in all configurations before, which prepare each sample seven times, and faulty in those after.
     let made: Mutex<HashMap<u64, u32>> = Mutex::default();
     let wears_out = op("WearsOut", move |byte, draw, _| {
         let mut made = made.lock();

@@ -51,6 +51,7 @@ impl<R: Ranges> Object for RemoteObject<R> {
 impl<R: Ranges> Remote for RemoteObject<R> {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
         match answer_unasked(self, &range) {
+            // Empty ranges, and ranges outside of the object, need no request.
             Some(answer) => Fetch::answered(done, answer),
             None => self.ranges.begin(&self.opened, range, done),
         }

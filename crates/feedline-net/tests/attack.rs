@@ -1,4 +1,4 @@
-//! Clients that want to do harm to a storage server: it stays within its memory, and honest clients are served.
+//! Hostile clients against a storage server: it stays within its memory, and serves honest clients.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Read as _;
@@ -71,13 +71,13 @@ fn law_5_clients_that_ask_and_do_not_read_take_no_more_than_the_servers_memory()
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(1) {
         most = most.max(server.stats().reply_bytes);
-        // What has no room for others still has room for small replies.
+        // While large replies have no room, small replies still have some.
         let mut bytes = Vec::new();
         store(server.address(), None).read("small", &mut bytes).unwrap();
         assert_eq!(bytes, b"hello");
     }
     assert!(most <= MEMORY, "{most} bytes of {MEMORY}");
-    // Those whose reply waited for room get it, byte for byte.
+    // Clients whose reply waited for room get it, byte for byte.
     thread::scope(|scope| {
         for mut client in greedy {
             scope.spawn(move || {
@@ -98,7 +98,7 @@ fn honest_clients_get_in_while_somebody_holds_as_many_connections_as_there_are()
     let server = Server::start(ServerConfig { token: Token::new("secret"), ..config(folder.path()) }).unwrap();
     let (address, has_ended) = (server.address(), AtomicBool::new(false));
     thread::scope(|scope| {
-        // Each holds silent connections, and opens one anew for each that the server ends.
+        // Each holds silent connections, and opens a new one for each that the server ends.
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut held: Vec<TcpStream> = Vec::new();
@@ -138,7 +138,7 @@ fn what_lies_behind_links_out_of_the_root_is_neither_counted_nor_named() {
     fs::create_dir_all(outside.join("private")).unwrap();
     fs::write(root.join("train/a.jpg"), "a").unwrap();
     fs::write(outside.join("private/secret-name.jpg"), "s").unwrap();
-    // A walk that goes there ends with an error that names it.
+    // A walk that followed the link would never end, and its error would name the folder.
     symlink(&outside, outside.join("loop")).unwrap();
     symlink(&outside, root.join("train/away")).unwrap();
     symlink("../../outside/private/secret-name.jpg", root.join("train/link.jpg")).unwrap();

@@ -1,6 +1,6 @@
-//! Fifty jobs that attach, read at their own speed, crash and come back at random, against a model of what each may get.
+//! Fifty jobs that attach, read at their own speed, crash and return at random. A model says what each may receive.
 //!
-//! `FEEDLINE_SOAK_SECONDS` says for how long; a few seconds if it is not given.
+//! `FEEDLINE_SOAK_SECONDS` sets the duration. The default is a few seconds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use feedline_order::{Epoch, Position, Segments};
 
 const JOBS: u64 = 50;
 const SAMPLES: u64 = 300;
-/// Room for about 70 segments, which fifty jobs have to do with.
+/// Memory for about 70 segments, for fifty jobs.
 const MEMORY: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -33,7 +33,7 @@ fn plan(batch_size: u64) -> Arc<Plan> {
     .unwrap()
 }
 
-/// Numbers by chance, the same each time.
+/// Reproducible random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -43,20 +43,20 @@ impl Chance {
     }
 }
 
-/// One job over all its lives, and what it has got.
+/// One job over all its lives, and the samples that it received.
 #[derive(Default)]
 struct Life {
     state: Option<SavedState>,
-    /// Of the epoch under way.
+    /// Samples of the current epoch.
     ids: Vec<u64>,
-    /// The last round of each segment that it had, by segment.
+    /// The last received round of each segment.
     rounds: BTreeMap<u64, u64>,
     epochs: u64,
 }
 
 impl Life {
-    /// Compares an epoch with the model: whole segments, each once, each in a later round than ever before, and within a segment
-    /// the order of that round.
+    /// Compares an epoch with the model: each segment comes once and whole, in a later round than before, and in the order of that
+    /// round.
     fn end_epoch(&mut self, rounds: &[u64], segments: &Segments) {
         let ids = std::mem::take(&mut self.ids);
         let mut by_first = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Life {
     }
 }
 
-/// Attaches, reads some batches and leaves in the middle of it.
+/// Attaches, reads some batches, and leaves in the middle of the epoch.
 fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
     let plan = plan([1, 7, 16, 32, 100][chance.below(5) as usize]);
     let (path, connecting) = (socket.to_owned(), Arc::clone(&plan));
@@ -101,7 +101,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
         match loader.take(iteration).unwrap() {
             Next::Batch(batch) => {
                 life.ids.extend(batch.ids().into_iter().map(|id| id as u64));
-                // Some are kept for longer, in some lives.
+                // One in eight batches is kept until the end of this life.
                 if chance.below(8) == 0 {
                     kept.push(*batch);
                 }

@@ -1,5 +1,5 @@
-//! A loader whose storage server is behind a bad network: the stream of local loading, or a clear error in bounded time; never
-//! wrong bytes.
+//! A loader whose storage server is behind a bad network: the same stream as with local loading, or a clear error in bounded time.
+//! Never wrong bytes.
 //!
 //! `FEEDLINE_FAULTS=100 cargo test --release -p feedline-net --test faults -- --nocapture` tries that many random seeds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -27,7 +27,7 @@ mod served;
 /// Longer than anything here takes, unless it hangs.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// Every piece has one chance in some to suffer, in the first connections.
+/// In the first connections, one in `one_in` pieces gets a fault.
 fn at_random(connections: u64, one_in: u64) -> impl Fn(u64, Direction, &mut Chance) -> Option<Fault> {
     move |number, _, chance| {
         let is_hit = number < connections && chance.below(one_in) == 0;
@@ -44,7 +44,7 @@ fn plan_with(root: &str, offload: &str) -> Arc<Plan> {
     Arc::new(Document::parse(&text).unwrap().open(&registry).unwrap())
 }
 
-/// An epoch; a batch may take as long as a server may be gone.
+/// Reads an epoch. A batch may take as long as a server may be unreachable.
 fn epoch(loader: &Loader) -> Result<Vec<Batch>, Error> {
     let (iteration, mut batches) = (loader.begin()?, Vec::new());
     loop {
@@ -65,7 +65,7 @@ fn law_1_a_bad_network_changes_no_byte_and_what_was_lost_is_asked_again() {
     let server = serve(folder.path());
     for (seed, offload) in [(1, "none"), (2, "all"), (3, "auto")] {
         let began = Instant::now();
-        // The first connections are bad, so the stream comes in the end.
+        // Only the first connections are bad, so the whole stream arrives in the end.
         let proxy = Proxy::start(server.address(), seed, at_random(3, 12));
         let loader =
             Loader::new(plan_with(&format!("feedline://{}/train", proxy.address), offload), &Machine::default());
@@ -80,7 +80,8 @@ fn law_1_a_bad_network_changes_no_byte_and_what_was_lost_is_asked_again() {
     }
 }
 
-/// One damaged bit in a length of a frame, either way, in the first connection: it is noticed long before a reply is late.
+/// One flipped bit in the length of a frame, in either direction of the first connection, is noticed long before the time-out of a
+/// reply.
 #[test]
 fn a_flipped_bit_in_any_length_is_noticed_at_once_in_either_direction() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +101,7 @@ fn a_flipped_bit_in_any_length_is_noticed_at_once_in_either_direction() {
     }
 }
 
-/// Passes all on, but flips a bit in the length of the second frame of the first connection.
+/// Relays all bytes, but flips a bit in the length of the second frame of the first connection.
 fn flip_length(server: SocketAddr, direction: Direction, bit: usize) -> SocketAddr {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
@@ -114,7 +115,7 @@ fn flip_length(server: SocketAddr, direction: Direction, bit: usize) -> SocketAd
             {
                 let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 std::thread::spawn(move || {
-                    // Each side says one frame in the greeting, and then waits for the other: pieces are frames.
+                    // In the handshake each side sends one frame and waits for the other, so pieces are frames.
                     let mut buffer = vec![0; 1 << 20];
                     let mut pieces = 0;
                     while let Ok(len @ 1..) = from.read(&mut buffer) {
@@ -134,7 +135,7 @@ fn flip_length(server: SocketAddr, direction: Direction, bit: usize) -> SocketAd
     address
 }
 
-/// A request that never arrives is asked again though the server says all the time that it is there.
+/// A lost request is sent again, although the server keeps sending signs of life.
 #[test]
 fn a_request_or_reply_that_is_lost_as_a_whole_is_noticed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Pages over HTTP, asked for by a real client and by hostile ones.
+//! HTTP pages, requested by a real client and by hostile ones.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use feedline_net::loader::{MetricsError, serve};
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig, ServerError};
 use feedline_net::wire::Request;
 
-/// Asks and reads all of the answer.
+/// Sends a request and reads the whole answer.
 fn ask(address: SocketAddr, question: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -65,7 +65,7 @@ fn silent_and_endless_questions_end_and_others_are_answered() {
     let began = Instant::now();
     let endless = format!("GET /hello HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    // It is cut off before it has said all.
+    // The server closes the connection before everything is sent.
     stream.write_all(endless.as_bytes()).unwrap_or_default();
     drop(silent);
     assert!(get(server.address(), "/hello").ends_with("hello there"));

@@ -1,4 +1,4 @@
-//! What a user keeps, drops, breaks off and goes back to, with a node and other jobs beside him.
+//! A user keeps, drops, breaks off and rewinds streams, with a node and other jobs beside.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -75,7 +75,7 @@ fn law_7_a_node_that_is_lost_between_two_iterations_costs_nothing() {
     check_all_once(&ids(&epoch(&loader)));
 }
 
-/// A job of its own beside the one that is tested, on a node with little memory.
+/// Runs a second job beside the tested one, on a node with little memory.
 fn crowded(plan: &Arc<Plan>, test: impl FnOnce(Loader, &mut dyn FnMut())) {
     let folder = tempfile::tempdir().unwrap();
     let node = node_of(folder.path(), 18 * slab_bytes(plan)).unwrap();
@@ -123,7 +123,7 @@ fn law_5_plans_that_come_at_once_get_no_more_memory_than_there_is() {
             for plan in &plans {
                 scope.spawn(|| {
                     barrier.wait();
-                    // Those that come too late are turned away.
+                    // Jobs that come too late are rejected.
                     let Ok(loader) = attach_at(node.path(), plan, None) else { return };
                     drop(epoch(&loader));
                     loaders.lock().push(loader);
@@ -140,14 +140,14 @@ fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
     let plan = crop_of(8, "", 24);
     for segments in [8, 9, 10, 12, 20] {
         let folder = tempfile::tempdir().unwrap();
-        // A half is kept for other plans.
+        // Half of the memory is reserved for other plans.
         let node = node_of(folder.path(), 2 * segments * slab_bytes(&plan)).unwrap();
         let (idle, active) = (attach(&node, &plan), attach(&node, &plan));
         let iteration = idle.begin().unwrap();
         let held = next(&idle, iteration).unwrap();
         for _ in 0..4 {
             let iteration = active.begin().unwrap();
-            // As a loop does, it has its last batch until it has the next.
+            // Like a training loop, it keeps its last batch until it has the next.
             let mut last = None;
             while let Some(batch) = next(&active, iteration).unwrap() {
                 drop(last.replace(batch));

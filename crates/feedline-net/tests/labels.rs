@@ -1,4 +1,4 @@
-//! Classes of a folder that a storage server has are those of the same folder read locally, empty ones included.
+//! The classes of a folder on a storage server are the same as those of the local folder, including empty ones.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;

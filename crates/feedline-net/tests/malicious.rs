@@ -1,4 +1,4 @@
-//! A client against a storage server that lies: an error within bounded time, never wrong bytes, never much memory.
+//! A client of a lying storage server: an error in bounded time, never wrong bytes, never much memory.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Write as _;
@@ -20,15 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longer than anything here takes, unless it hangs.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What a server says to a request after the greeting.
+/// How a server answers a request after the handshake.
 type Lie = fn(&Request, u64, &mut TcpStream, &mut Sequence);
 
 fn say(number: u64, reply: &Reply, bytes: Vec<u8>, stream: &mut TcpStream, sequence: &mut Sequence) {
-    // The client may have hung up.
+    // The client may have closed the connection.
     Frame::new(number, reply, bytes).unwrap().write(stream, sequence).unwrap_or_default();
 }
 
-/// A server that answers by `lie`.
+/// A server that answers with `lie`.
 fn serve(lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -120,7 +120,7 @@ fn lengths_that_are_lies_cost_neither_memory_nor_time() {
             feedline_data::store::fetch_waiting(remote, 0..object.len(), &cancel)?.bytes.map(drop)
         },
     );
-    // A head that is sound but for its length, of a frame whose bytes never come.
+    // A valid head with a false length, of a frame whose bytes never arrive.
     check(
         "a frame that is too long",
         |_, n, s, q| {

@@ -49,7 +49,7 @@ fn loader(plan: Arc<Plan>) -> Loader {
     Loader::new(plan, &Machine::default())
 }
 
-/// A source below a root, here or there.
+/// The path of a source below a root, local or on the server.
 type SourceRoot<'a> = &'a dyn Fn(&str) -> String;
 type Seen = Vec<(u64, Vec<i64>, Vec<Vec<u8>>)>;
 
@@ -62,7 +62,7 @@ fn epochs(loader: &Loader, count: usize) -> Seen {
     (0..count).flat_map(|_| seen(&collect(loader).unwrap())).collect()
 }
 
-/// Runs epochs until samples have come as `wanted` says, and gives how they came.
+/// Runs epochs until `wanted` accepts the forms of the samples. Returns these forms.
 fn until(loader: &Loader, wanted: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTreeMap<String, u64> {
     let start = Instant::now();
     loop {
@@ -106,7 +106,7 @@ fn jpeg(number: u64, width: u32, height: u32) -> Vec<u8> {
     encode_jpeg(&picture(number, width, height), width, height, 3, 85, Subsampling::S420).unwrap()
 }
 
-/// Pictures that are large for the crop that is taken of them.
+/// Pictures that are much larger than the crop.
 fn write_large(folder: &Path, count: u64) {
     fs::create_dir_all(folder).unwrap();
     for number in 0..count {
@@ -139,7 +139,7 @@ fn a_starved_trainer_with_a_wide_link_makes_fastflow_move_work() {
     let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_large(&data.path().join("train"), 48);
     let server = Server::start(config(data.path(), cache.path())).unwrap();
-    // One thread here, two there, and nobody who takes the batches slowly.
+    // One thread here, two on the server, and a consumer without a step.
     let source = folder(&format!("feedline://{}/train", server.address()));
     let heavy = format!("{PICTURES}[[ops]]\nop = \"Normalize\"\nmean = [0.5]\nstd = [0.5]\n");
     let text =
@@ -163,7 +163,7 @@ fn a_server_that_is_started_anew_in_mid_epoch_is_told_the_plan_again() {
     let restarted = ServerConfig { listen: address, ..config(data.path(), cache.path()) };
     let _server = Server::start(restarted).unwrap();
     found.extend(seen(&collect(&all).unwrap()));
-    // What was taken before is of the first epoch, and going on gives the second.
+    // The batches taken before belong to the first epoch. After them comes the second.
     assert!(found[..3] == expected[..3] && found[3..] == expected[15..]);
 }
 
@@ -233,7 +233,7 @@ fn wanted(id: u64) -> feedline_order::SampleRequest {
     feedline_order::SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) }
 }
 
-/// A trainer that takes its time.
+/// A trainer with a slow step.
 struct Steps(Option<Batch>);
 
 impl Trainer for Steps {

@@ -1,4 +1,4 @@
-//! Samples that a storage server prepares while files, shards and plans change, and with servers that are odd.
+//! A storage server prepares samples while files, shards and plans change, and with faulty servers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::TcpListener;
@@ -163,7 +163,7 @@ fn law_6_a_file_that_was_replaced_by_another_picture_fails_by_name_whoever_prepa
     let server = Server::start(config(data.path(), cache.path())).unwrap();
     let there = folder(&format!("feedline://{}/train", server.address()));
     for (number, policy) in (0..).zip(["none", "all", "auto", "resize"]) {
-        // The client has listed the files, and then one of them is another picture.
+        // The client has listed the files. Then one of them is replaced.
         let loader = loader(plan(&there, policy, PICTURES));
         fs::write(train.join("class-1/00003.jpg"), jpeg(90 + number, 50, 40)).unwrap();
         let text = feedline_data::failure::chain(&collect(&loader).unwrap_err());

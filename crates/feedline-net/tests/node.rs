@@ -17,7 +17,7 @@ use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open}
 use feedline_engine::machine::Machine;
 use feedline_engine::state::JobProgress;
 use feedline_net::http::Numbers as _;
-use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, look};
+use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, fetch_stats};
 use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, config, epoch, ids, next, node, node_of, plan, wait_until};
 
@@ -113,7 +113,7 @@ fn a_job_may_break_off_jump_and_close_at_any_moment() {
     loader.close();
     assert!(matches!(next(&loader, iteration), Err(Error::Closed)));
     wait_until("the job has left", || node.jobs().0 == 0);
-    // What was delivered before stays.
+    // Batches that were delivered before stay valid.
     check_all_once(&ids(&batches));
 }
 
@@ -150,7 +150,7 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
     }
 }
 
-/// Where a node was, is about to go, or goes while a job attaches.
+/// A node that has ended, one that is about to end, and one that ends while a job attaches.
 fn dying_nodes(folder: &Path) -> [PathBuf; 3] {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
     let [gone, left, dying] = ["gone", "left", "dying"].map(|name| folder.join(name));
@@ -158,7 +158,7 @@ fn dying_nodes(folder: &Path) -> [PathBuf; 3] {
     let listener = UnixListener::bind(&dying).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // It hears the job, and is gone.
+            // It receives the message of the job, and ends.
             stream.unwrap().read_exact(&mut [0; 100]).unwrap();
         }
     });
@@ -254,13 +254,13 @@ fn junk_on_the_socket_harms_nobody() {
     let loader = attach(&node, &plan);
     for junk in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"FLN1", b""] {
         let mut stream = std::os::unix::net::UnixStream::connect(node.path()).unwrap();
-        // The node may have hung up in the middle of it.
+        // The node may have closed the connection in the middle of it.
         stream.write_all(junk).unwrap_or_default();
     }
     check_all_once(&ids(&epoch(&loader)));
 }
 
-/// Head and body of a page.
+/// Header and body of a page.
 fn page(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
@@ -271,7 +271,7 @@ fn page(address: SocketAddr, path: &str) -> (String, String) {
     (head.to_lowercase(), body.to_owned())
 }
 
-/// The names in a document, without their values: these move while a node works.
+/// The paths in a document without the values, which change while a node works.
 fn names(json: &serde_json::Value) -> Vec<Vec<String>> {
     let keys = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect();
     [json, &json["runs"][0], &json["runs"][0]["engine"], &json["jobs"][0]].map(keys).to_vec()
@@ -291,10 +291,10 @@ fn a_node_says_over_http_what_top_says_and_names_every_run_and_job() {
         check_all_once(&ids(&epoch(loader)));
     }
     let over_http: serde_json::Value = serde_json::from_str(&page(address, "/stats").1).unwrap();
-    let over_socket: serde_json::Value = serde_json::from_str(&look(node.path()).unwrap()).unwrap();
+    let over_socket: serde_json::Value = serde_json::from_str(&fetch_stats(node.path()).unwrap()).unwrap();
     assert_eq!(names(&over_http), names(&over_socket));
     for stats in [&over_http, &over_socket] {
-        // Only what does not move any more once the epochs have been read.
+        // Only values that no longer change after the epochs have been read.
         let (run, jobs) = (&stats["runs"][0], stats["jobs"].as_array().unwrap());
         assert_eq!((stats["jobs_attached_total"].as_u64(), stats["memory_bytes"].as_u64()), (Some(2), Some(64 << 20)));
         assert_eq!((run["leased_samples"].as_u64(), run["samples"].as_u64()), (Some(2 * SAMPLES), Some(SAMPLES)));
@@ -324,7 +324,7 @@ fn prometheus_and_the_document_say_the_same_of_one_look_at_a_node() {
     for loader in &loaders {
         check_all_once(&ids(&epoch(loader)));
     }
-    // One look, in both forms: a second one would find other numbers.
+    // One snapshot in both forms: a second one would have other numbers.
     let look = node.stats();
     let (metrics, stats) = (look.exposition().text(), serde_json::to_value(&look).unwrap());
     let (run, jobs) = (&stats["runs"][0], stats["jobs"].as_array().unwrap());
@@ -349,7 +349,7 @@ fn all_waiting_of_jobs_is_booked_with_its_run() {
     let loader = attach(&node, &plan);
     check_all_once(&ids(&epoch(&loader)));
     let causes = |of: &BTreeMap<&'static str, f64>| of.values().sum::<f64>();
-    // A wait is booked with the job and with its run one after the other.
+    // A wait is recorded first for the job and then for its run.
     wait_until("the waits of the job are those of its run", || {
         let stats = node.stats();
         let (job, run) = (causes(&stats.jobs[0].stall_seconds), causes(&stats.runs[0].carousel.engine.stall_seconds));
@@ -365,7 +365,7 @@ fn the_page_of_a_node_is_whole_and_may_ask_nobody_else() {
     let address = node.http_address().unwrap();
     let (head, html) = page(address, "/");
     assert!(head.contains("content-security-policy: default-src 'none';") && head.contains("text/html"), "{head}");
-    // What the page names, and what that names in turn.
+    // The files that the page names, and those that these name.
     let mut files = vec![("node.css".to_owned(), "text/css")];
     let script =
         |line: &str| Some((line.split_once("from \"./")?.1.strip_suffix("\";")?.to_owned(), "text/javascript"));

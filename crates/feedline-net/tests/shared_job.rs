@@ -1,4 +1,4 @@
-//! The example of a job in Rust, beside another of its kind on one run.
+//! The Rust example of a job, beside another job on the same run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;

@@ -58,7 +58,7 @@ fn a_folder_is_fetched_ahead_with_one_request_for_each_sample_and_all_bytes_are_
     assert_eq!(collect(&loader).unwrap().len(), 10);
     let counted = loader.snapshot().store;
     let overhead = counted.bytes_received_epoch - files;
-    // A head of 40 bytes and a short message for each: two replies would take more.
+    // Each reply has a head of 40 bytes and a short message. Two replies per file would exceed this.
     assert!((40 * 40..200 * 40).contains(&overhead), "{overhead} bytes beside the files");
     assert!(counted.requests >= 40 && counted.retries == 0, "{counted:?}");
 }
@@ -166,7 +166,7 @@ fn names_and_links_that_lead_out_of_the_root_are_refused() {
     let store = store(server.address(), None);
     for name in ["../secret", "link", "/etc/passwd", "a/../../secret"] {
         let error = store.read(name, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("outside of what this server serves"), "{name}: {error}");
+        assert!(error.to_string().contains("outside of the root that this server serves"), "{name}: {error}");
         assert!(store.open(name).is_err());
     }
     assert!(store.list(&|_| true).unwrap().iter().eq(["a"]));
@@ -176,7 +176,7 @@ fn names_and_links_that_lead_out_of_the_root_are_refused() {
     assert!(matches!(store.read("gone", &mut Vec::new()), Err(StoreError::NotFound { .. })));
 }
 
-/// Passes a connection on to a server, changing what comes back by `spoil`, which gets each piece and how many came before.
+/// Relays a connection to a server. `spoil` changes the answers: it gets each piece and the number of pieces before it.
 fn relay(server: SocketAddr, spoil: impl Fn(&mut Vec<u8>, usize) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -214,7 +214,7 @@ fn damaged_frames_and_connections_cut_in_mid_frame_are_noticed_and_asked_again()
     let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let spoiled = Arc::clone(&count);
     let address = relay(server.address(), move |piece, pieces| {
-        // The first connections are damaged or cut in the middle of the file, the later ones are good.
+        // The first connections are damaged or cut in the middle of the file. The later ones are good.
         let is_early = pieces == 20 && spoiled.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4;
         if is_early {
             piece[7] ^= 1;
@@ -310,7 +310,7 @@ fn ten_thousand_junk_connections_neither_crash_nor_block_the_server_nor_fill_its
             1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap_or_default(),
             2 => stream.write_all(&[0xff; 64]).unwrap_or_default(),
             3 => stream.write_all(&[0x16, 3, 1, 0, 200, 1, 0, 0]).unwrap_or_default(),
-            // Says nothing, and stays.
+            // Sends nothing, and stays connected.
             _ if kept.len() < 300 => kept.push(stream),
             _ => drop(stream),
         }
@@ -334,7 +334,7 @@ fn ten_thousand_junk_connections_neither_crash_nor_block_the_server_nor_fill_its
     assert!(stats.connections_total >= 10_002 && stats.refused > 5000, "{stats:?}");
 }
 
-/// Clients that are greeted and ask for nothing.
+/// Authenticated clients that send no requests.
 fn idle_clients(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let hello = Request::Hello { protocol: PROTOCOL, engine: engine_version() };
     let greet = || {
@@ -456,6 +456,6 @@ fn a_server_limited_to_a_part_of_a_core_uses_no_more() {
         requests += 1;
     }
     let (used, allowed) = (server.stats().cpu_seconds, began.elapsed().as_secs_f64() * 0.25);
-    // The burst, and one request of each thread beyond.
+    // The burst, plus one request of each thread.
     assert!(used > 0.0 && used < allowed + 0.2, "{used} s of {allowed} s for {requests} requests");
 }

@@ -1,4 +1,4 @@
-//! A storage server that speaks TLS, over real sockets: the same bytes, and every mismatch is a clear error at once.
+//! A storage server with TLS, over real sockets: the same bytes, and every mismatch is a clear error at once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use feedline_engine::testing::check_store;
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, RemoteStore, Root, Server, ServerConfig, Token};
 use feedline_net::tls::{Identity, TlsError, Trust};
 
-/// Files of a certificate for some names, and of its key.
+/// Files with a certificate for some names, and its key.
 struct Certificate {
     certificate: PathBuf,
     key: PathBuf,
@@ -106,7 +106,7 @@ fn a_client_with_tls_is_told_that_the_server_speaks_none() {
     let certificate = Certificate::write(folder.path(), &["127.0.0.1"]);
     check_refused(
         &store(&serve(folder.path(), None), Some(certificate.trust())),
-        "it does not speak TLS; use feedline://",
+        "it does not use TLS; use feedline://",
     );
 }
 
@@ -124,7 +124,7 @@ fn a_certificate_for_another_host_is_refused_by_name() {
     let certificate = Certificate::write(folder.path(), &["elsewhere.example"]);
     let server = serve(folder.path(), Some(certificate.identity()));
     let store = store(&server, Some(certificate.trust()));
-    check_refused(&store, "its certificate is not for \"127.0.0.1\"");
+    check_refused(&store, "its certificate does not name \"127.0.0.1\"");
     check_refused(&store, "elsewhere.example");
 }
 

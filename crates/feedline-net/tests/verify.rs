@@ -1,4 +1,4 @@
-//! The check of `verify` that is about a storage server, over real sockets.
+//! The check of `verify` for storage servers, over real sockets.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ fn law_1_every_policy_of_a_sound_server_passes() {
     assert!(law.detail.contains("all (") && !law.detail.contains("all (0 "), "{}", law.detail);
 }
 
-/// A server that takes one sample for another where it prepares it.
+/// A server that confuses two samples when it prepares them.
 #[derive(Debug)]
 struct MistakenPeer {
     inner: Arc<dyn Peer>,
@@ -65,7 +65,7 @@ impl Peer for MistakenPeer {
         let asked = match asked {
             Asked::Sample { wanted, form, .. } if form.cut.0 > 0 => {
                 let id = SampleId((wanted.id.0 + 1) % self.samples);
-                // A server that lies does not look whether the file is the one that was listed.
+                // A lying server does not check that the file is the listed one.
                 Asked::Sample { wanted: SampleRequest { id, ..wanted }, form, stored: Vec::new() }
             }
             other => other,
@@ -139,7 +139,7 @@ fn law_1_a_server_that_prepares_another_sample_is_found_out() {
     let server = server(data.path(), cache.path());
     let sound = plan(&server);
     let source: Arc<dyn Source> = Arc::new(Mistaken(Arc::clone(sound.source())));
-    // Nothing is offloaded but where a check asks for it.
+    // Nothing is offloaded, except where a check sets it.
     let config =
         feedline_data::plan::RunConfig { offload: feedline_data::plan::Policy::None, ..sound.config().clone() };
     let mistaken = Plan::new(source, sound.ops().to_vec(), sound.settings().clone(), config).unwrap();

@@ -1,4 +1,4 @@
-//! Objects of a web server on loopback, and one that goes away. Buckets are tested from outside: `tests/test_object_store.py`.
+//! Objects of a web server on loopback, and of one that disappears. Buckets are tested in `tests/test_object_store.py`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +18,7 @@ use feedline_net::object::register_patient;
 
 const RETRY_TIME: Duration = Duration::from_millis(700);
 
-/// A web server of one file, which may change, and which may answer nothing at all.
+/// A web server with one file, which may change, and which may answer nothing.
 struct Server {
     address: String,
     content: Mutex<Vec<u8>>,
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// Answers one request; nothing at the end of the connection.
+    /// Answers one request. `None` at the end of the connection.
     fn answer(&self, mut stream: &TcpStream) -> Option<()> {
         let mut lines = BufReader::new(stream).lines();
         let request = lines.next()?.ok()?;

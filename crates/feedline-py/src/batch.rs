@@ -5,7 +5,7 @@ use feedline_data::dtype::Dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-/// Memory of the engine that `NumPy` views without a copy; it lives as long as any array over it.
+/// Memory of the engine that `NumPy` views without a copy. It lives as long as any array over it.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Array {
     #[expect(dead_code, reason = "held, not read: it keeps the memory alive")]
@@ -32,18 +32,19 @@ impl Array {
 
 #[pymethods]
 impl Array {
-    /// What `numpy.asarray` asks for: address, shape and element type; writable.
+    /// The protocol of `numpy.asarray`: address, shape and element type. The array is writable.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
+        // The second item says whether the memory is read-only.
         interface.set_item("data", (self.address, false))?;
         interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
         interface.set_item("typestr", typestr(self.dtype))?;
         Ok(interface)
     }
 
-    /// The name of the element type; `NumPy` has no bfloat16 and sees it as uint16.
+    /// The name of the element type. `NumPy` has no bfloat16 and sees it as uint16.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.dtype.name()
@@ -73,6 +74,7 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyLi
     for field in batch.fields {
         let data = match field.data {
             FieldData::Region { span, dtype, shape } => {
+                // The address stays valid: moving a `Span` moves only its handle, not the memory.
                 let address = span.start().as_ptr() as usize;
                 Bound::new(py, Array { memory: BatchMemory::Span(span), address, dtype, shape })?.into_any()
             }

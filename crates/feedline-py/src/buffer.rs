@@ -1,4 +1,4 @@
-//! Memory of a `NumPy` array that the engine copies samples from, without a copy of the whole.
+//! Memory of a `NumPy` array from which the engine copies single samples. The array as a whole is not copied.
 //!
 //! Unsafe code of this crate lives here and relies on:
 //!

@@ -1,4 +1,4 @@
-//! Plain data in both directions: dicts to tables, serialisable values to dicts.
+//! Converts plain data in both directions: dicts to TOML tables, serialisable values to dicts.
 
 use feedline_data::dtype::Dtype;
 use feedline_data::source::Labels;
@@ -16,24 +16,25 @@ pub(crate) fn table(value: &Bound<'_, PyAny>) -> PyResult<toml::Table> {
 }
 
 /// Settings of a plan from a dict. An error names the setting, its value and what is expected.
-pub(crate) fn settings<T: DeserializeOwned>(given: &Bound<'_, PyDict>) -> PyResult<T> {
-    let py = given.py();
+pub(crate) fn settings<T: DeserializeOwned>(dict: &Bound<'_, PyDict>) -> PyResult<T> {
+    let py = dict.py();
     let mut table = toml::Table::new();
-    for (name, value) in given {
+    for (name, value) in dict {
         // Data that is not plain becomes its `repr`. No setting takes that text, so the error says what it expects.
         let plain = pythonize::depythonize(&value).or_else(|_| shown(&value).map(toml::Value::String))?;
         table.insert(name.extract()?, plain);
     }
     serde_path_to_error::deserialize(toml::Value::Table(table)).or_else(|error: serde_path_to_error::Error<_>| {
         let path = error.path().to_string();
+        // The path may lead into the setting, such as `order.costs` or `fields[2]`. The message shows the setting as a whole.
         let name = path.split(['.', '[']).next().unwrap_or_default();
-        let value = given.get_item(name)?.map(|value| shown(&value)).transpose()?.unwrap_or_default();
+        let value = dict.get_item(name)?.map(|value| shown(&value)).transpose()?.unwrap_or_default();
         let wrong: toml::de::Error = error.into_inner();
         Err(raise(py, "PlanError", refusal(&path, name, &value, wrong.message())))
     })
 }
 
-/// A value as Python shows it, short enough for a message.
+/// The `repr` of a value, shortened for a message.
 fn shown(value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.py().import("feedline.arguments")?.getattr("short")?.call1((value,))?.extract()
 }
@@ -41,6 +42,7 @@ fn shown(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// The message for a wrong setting. `path` leads to the wrong part of the setting `name`.
 fn refusal(path: &str, name: &str, value: &str, problem: &str) -> String {
     let is_whole = path == name;
+    // Errors of serde say "invalid ..., expected ...", those of our own types "NAME is ...". Only the expectation is kept.
     let expected = problem
         .split_once("expected ")
         .map(|(_, expected)| expected)
@@ -62,11 +64,14 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: &impl Serialize) -> PyResul
 pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
     Dtype::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
-        PyValueError::new_err(format!("elements of type {name} are not supported; there are {}", known.join(", ")))
+        PyValueError::new_err(format!(
+            "elements of type {name} are not supported; the supported types are {}",
+            known.join(", ")
+        ))
     })
 }
 
-/// Labels as Python gives them.
+/// Labels as Python passes them.
 #[derive(FromPyObject)]
 pub(crate) enum LabelParts {
     /// The name of the element type, the shape of one label, the bytes of all.

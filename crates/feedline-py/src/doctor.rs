@@ -1,4 +1,4 @@
-//! The doctor for Python: a step that is a function.
+//! The doctor for Python. The training step is a Python function.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::machine::MachineParts;
 use crate::plan::Plan;
 use crate::{convert, logging};
 
-/// What was found out about a job, and with tables what pictures of each format take here.
+/// The diagnosis of a job, with the costs of picture formats if tables were requested.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Diagnosis {
     plan: Arc<CorePlan>,
@@ -33,7 +33,7 @@ pub struct Diagnosis {
     tried: Mutex<Vec<Tried>>,
 }
 
-/// All of it as plain data.
+/// The diagnosis as plain data.
 #[derive(Serialize)]
 struct DiagnosisData<'a> {
     #[serde(flatten)]
@@ -44,7 +44,8 @@ struct DiagnosisData<'a> {
 
 #[pymethods]
 impl Diagnosis {
-    /// Examines a plan: `receive` takes a batch as (name, data) pairs and keeps it, `step` works on it, `tell` hears how far it is.
+    /// Examines a plan. `trainer` is (receive, step): `receive` gets a batch as (name, data) pairs, and `step` trains on it. `tell`
+    /// gets progress messages. `course` is (seconds of the joint run, whether to measure tables).
     #[staticmethod]
     fn examine(
         py: Python<'_>,
@@ -59,16 +60,16 @@ impl Diagnosis {
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
         let settings = ExaminationSettings { seconds: course.0, has_tables: course.1 };
-        let mut told = teller(tell);
-        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, settings, &mut trainer, &mut told));
-        logging::hand_over(py)?;
+        let mut report = progress_reporter(tell);
+        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, settings, &mut trainer, &mut report));
+        logging::forward(py)?;
         let found = examined.map_err(|error| trainer.raised(py, error))?;
         let formats = if settings.has_tables { py.detach(formats) } else { Ok(Vec::new()) };
         let formats = formats.map_err(|error| raise(py, "FeedlineError", format!("{error:#}")))?;
         Ok(Self { plan, machine, settings, found, formats, tried: Mutex::default() })
     }
 
-    /// Tries one of the remedies by its name, with a trainer as it was examined with; gives the remedy and what it reached.
+    /// Tries a remedy by its name, with a trainer as in `examine`. Returns the remedy with its measured speed.
     fn try_remedy<'py>(
         &self,
         py: Python<'py>,
@@ -77,47 +78,48 @@ impl Diagnosis {
         tell: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
-        let mut told = teller(tell);
+        let mut report = progress_reporter(tell);
         let job = Job { plan: &self.plan, machine: &self.machine, seconds: self.settings.seconds };
-        let tried = py.detach(|| self.found.try_remedy(name, job, &mut trainer, &mut told));
-        logging::hand_over(py)?;
+        let tried = py.detach(|| self.found.try_remedy(name, job, &mut trainer, &mut report));
+        logging::forward(py)?;
         let tried = tried.map_err(|error| trainer.raised(py, error))?;
         let data = convert::to_python(py, &tried)?;
         self.tried.lock().push(tried);
         Ok(data)
     }
 
-    /// All of it as plain data.
+    /// The diagnosis as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::to_python(py, &DiagnosisData { found: &self.found, tried: &self.tried.lock(), formats: &self.formats })
     }
 
-    /// All of it in words.
+    /// The diagnosis as text.
     fn text(&self) -> String {
         words(&self.found, &self.tried.lock(), &self.formats)
     }
 
-    /// A page that needs nothing else.
+    /// The diagnosis as a self-contained HTML page.
     fn html(&self) -> String {
         html(&self.found, &self.tried.lock(), &self.formats)
     }
 
-    /// The life of batches as a trace for Perfetto or Chrome.
+    /// The timeline of batches as a trace for Perfetto or Chrome.
     fn trace(&self) -> String {
         trace(&self.found.life)
     }
 }
 
-/// Passes on to a Python function what is told.
-fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
+/// Forwards progress events to a Python function, as text.
+fn progress_reporter(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
     let tell = tell.clone().unbind();
-    move |told: ProgressEvent| {
-        let text = told.to_string();
-        if matches!(told, ProgressEvent::LeftOut(..)) {
+    move |event: ProgressEvent| {
+        let text = event.to_string();
+        // A remedy that could not be measured is a result, so it also appears in the log.
+        if matches!(event, ProgressEvent::LeftOut(..)) {
             tracing::warn!("{text}");
         }
         Python::attach(|py| {
-            // Progress that cannot be shown is no reason to stop.
+            // An error while showing progress does not end the examination.
             if let Err(error) = tell.call1(py, (text,)) {
                 error.print(py);
             }
@@ -125,11 +127,11 @@ fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
     }
 }
 
-/// A batch of another loader: its epoch, milliseconds of wait, hand-over and step, and its samples.
+/// A batch of another loader: its epoch, the milliseconds of wait, hand-over and step, and its number of samples.
 type BatchParts = (u64, f64, f64, f64, u64);
 
-/// What bounded another loader, as plain data, and what is odd about it in words. `consumer` has the seconds of its thread on a core
-/// and in the queue for one, `workers` the part of their time that processes computed and were blocked, and the bytes that each read.
+/// The report about another loader as plain data, and its anomalies as text. `consumer` is (seconds on a core, seconds waiting for
+/// one). `workers` is (fraction of the time computing, fraction blocked by a disk, bytes read per process).
 #[pyfunction]
 pub(crate) fn foreign_report(
     py: Python<'_>,
@@ -143,11 +145,11 @@ pub(crate) fn foreign_report(
     let consumer = ConsumerThread { computed: consumer.0, queued: consumer.1 };
     let workers = workers.map(|(computing, blocked, read_bytes)| WorkerProcesses { computing, blocked, read_bytes });
     let report = ForeignReport::new(&log, consumer, workers);
-    let told = report.log.anomalies.iter().map(ToString::to_string).collect();
-    Ok((convert::to_python(py, &report)?, told))
+    let anomalies = report.log.anomalies.iter().map(ToString::to_string).collect();
+    Ok((convert::to_python(py, &report)?, anomalies))
 }
 
-/// What may bound a job, by name, in words.
+/// All bottlenecks: names and descriptions.
 #[pyfunction]
 pub(crate) fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>> {
     CoreBound::ALL.iter().map(|bound| Ok((convert::to_python(py, bound)?, bound.to_string()))).collect()
@@ -157,12 +159,12 @@ pub(crate) fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>
 struct Functions {
     receive: Py<PyAny>,
     step: Py<PyAny>,
-    /// What ended the examination, if that is no error of the step's: a `KeyboardInterrupt` or the like.
+    /// The exception that ended the examination, if it is not an error of the step, for example `KeyboardInterrupt`.
     interrupt: Option<PyErr>,
 }
 
 impl Functions {
-    /// The exception for what ended an examination or a trial.
+    /// The exception for the error of an examination or a trial.
     fn raised(&mut self, py: Python<'_>, error: DoctorError) -> PyErr {
         self.interrupt.take().unwrap_or_else(|| python_error(py, error))
     }
@@ -170,6 +172,8 @@ impl Functions {
     fn call(&mut self, call: impl FnOnce(&Self, Python<'_>) -> PyResult<()>) -> Result<(), DoctorError> {
         Python::attach(|py| {
             call(self, py).map_err(|error| {
+                // `KeyboardInterrupt` and `SystemExit` derive from `BaseException` only. They end everything; an exception is an
+                // error of the step.
                 if error.is_instance_of::<PyException>(py) {
                     return DoctorError::Step(Box::new(error));
                 }
@@ -194,7 +198,7 @@ impl Trainer for Functions {
     }
 }
 
-/// What was raised in Python as it was raised; all else in words.
+/// An exception from Python is raised unchanged. Other errors become exceptions of the package.
 fn python_error(py: Python<'_>, error: DoctorError) -> PyErr {
     match error {
         DoctorError::Run(error) => run_error(py, &error),

@@ -17,7 +17,7 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     Ok(py.import("feedline.errors")?.getattr(name)?.cast_into::<PyType>()?)
 }
 
-/// An exception of a named class; if the class itself cannot be had, that error.
+/// An exception of a class of the package. If the class cannot be imported, that error.
 pub(crate) fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
     match class(py, name) {
         Ok(class) => PyErr::from_type(class, text),
@@ -25,7 +25,7 @@ pub(crate) fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
     }
 }
 
-/// The exception for a plan that is refused.
+/// The exception for a plan that cannot be used.
 pub(crate) fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
     let name = match error {
         PlanError::Source(SourceError::Store(StoreError::NotFound { .. })) => "SourceNotFoundError",
@@ -40,12 +40,13 @@ pub(crate) fn source_error(py: Python<'_>, error: SourceError) -> PyErr {
     plan_error(py, &error.into())
 }
 
-/// The exception for a batch that cannot be had.
+/// The exception for an error of a running loader.
 pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Sample(failure) => sample_error(py, failure).unwrap_or_else(|error| error),
         Error::TooManyFailures { source, .. } => {
             let raised = raise(py, "TooManyFailuresError", error.to_string());
+            // Python shows the failed sample as the cause of the exception (`__cause__`).
             raised.set_cause(py, sample_error(py, source).ok());
             raised
         }
@@ -67,6 +68,7 @@ pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 fn sample_error(py: Python<'_>, failure: &SampleFailure) -> PyResult<PyErr> {
+    // The arguments of `SampleError` in `python/feedline/errors.py`, in order.
     let exception = class(py, "SampleError")?.call1((
         chain(failure),
         failure.id.0,
@@ -90,7 +92,7 @@ fn map_failure<'a>(cause: &'a (dyn StdError + Send + Sync + 'static)) -> Option<
     }
 }
 
-/// A Python exception on its way from a user's function to the trainer, as the error of an op.
+/// A Python exception of a user's function, as the error of an op. It travels through the engine to the trainer.
 #[derive(Debug)]
 pub(crate) struct MapFailed {
     error: PyErr,
@@ -106,16 +108,16 @@ impl fmt::Display for MapFailed {
 impl StdError for MapFailed {}
 
 impl MapFailed {
-    /// The function ended with an exception.
+    /// The error of a function that raised.
     pub(crate) fn raised(py: Python<'_>, error: PyErr) -> OpError {
         let name = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
         let text = format!("the function raised {name}: {}", error.value(py));
         OpError::Foreign(Box::new(Self { error, text }))
     }
 
-    /// The function returned something that is no value of a field.
+    /// The error of a function that returned something that cannot be a field.
     pub(crate) fn returned(py: Python<'_>, error: PyErr) -> OpError {
-        let text = format!("what the function returned cannot be used: {}", error.value(py));
+        let text = format!("the function returned a value that cannot be used: {}", error.value(py));
         OpError::Foreign(Box::new(Self { error, text }))
     }
 }

@@ -1,7 +1,7 @@
 //! The Python boundary: convert, detach, delegate.
 //!
-//! Everything public to users is typed and documented in `python/feedline`; this module is private to it. One class per
-//! file, all frozen. Nothing blocks while attached to the interpreter, and importing does nothing.
+//! This module is private: `python/feedline` wraps everything that is public, with types and docs. One class per file, all frozen.
+//! Nothing blocks while attached to the interpreter, and importing has no side effects.
 
 mod batch;
 mod buffer;
@@ -22,7 +22,7 @@ mod source;
 
 use pyo3::prelude::*;
 
-/// Large memory of the engine goes back to the system when it is freed.
+/// Returns large allocations to the system as soon as they are freed.
 #[global_allocator]
 static ALLOCATOR: feedline_memory::MappingAllocator = feedline_memory::MappingAllocator;
 
@@ -57,10 +57,11 @@ fn has_jpeg_simd() -> bool {
     feedline_codec::has_jpeg_simd()
 }
 
-/// Runs the `feedline` command with `arguments`, the program's name first; gives its exit code.
+/// Runs the `feedline` command and returns its exit code. `arguments` start with the name of the program.
 #[pyfunction]
 fn run_cli(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
     py.detach(|| {
+        // Attaches only for this check, so that other Python threads run meanwhile.
         let is_interrupted = || Python::attach(|py| py.check_signals().is_err());
         feedline_cli::run(arguments, registry::registry(None), &is_interrupted)
     })

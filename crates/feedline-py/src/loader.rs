@@ -1,4 +1,4 @@
-//! The stream of batches, waited for in short turns so that Ctrl-C works.
+//! The stream of batches. It waits in short intervals, so that Ctrl-C works.
 
 use std::path::{Path, PathBuf};
 use std::process;
@@ -20,7 +20,7 @@ use crate::errors::{raise, run_error};
 use crate::log::BatchLog;
 use crate::machine::MachineParts;
 use crate::plan::Plan;
-use crate::sharing::{Way, alone};
+use crate::sharing::{NodeConnection, alone};
 use crate::signals::SIGNAL_CHECK;
 use crate::{convert, logging};
 
@@ -28,25 +28,25 @@ use crate::{convert, logging};
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
     stream: Option<Arc<Stream>>,
-    /// The way to a node, of a loader that shares.
-    way: Option<Arc<Way>>,
+    /// The connection to a node, if the loader shares its samples.
+    node: Option<Arc<NodeConnection>>,
     log: BatchLog,
-    /// The process in which threads were started; 0 before.
+    /// The process that started the threads. 0 before the start.
     process: AtomicU32,
 }
 
 #[pymethods]
 impl Loader {
-    /// A stream of a plan. Starts nothing.
+    /// A loader for a plan. It starts no threads yet.
     #[new]
     fn new(plan: &Bound<'_, Plan>, machine: MachineParts) -> Self {
         logging::install();
         Self::of(Stream::new(Arc::clone(&plan.get().0), &machine.into()), None)
     }
 
-    /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
-    /// to be one. A rank of several gets its share in the order of the plan, all others share what they get. If the node is
-    /// lost, the stream goes on alone, if it `continues`.
+    /// A loader for a plan whose samples come from the node at `socket`. If there is no node, `command` starts one; without a
+    /// command this is an error. With several ranks, each gets its share in the order of the plan. Otherwise jobs share all
+    /// samples. If the node is lost and `continues` is set, the loader prepares the samples itself.
     #[staticmethod]
     fn shared(
         py: Python<'_>,
@@ -59,37 +59,39 @@ impl Loader {
         logging::install();
         let plan = Arc::clone(&plan.get().0);
         let machine = Machine::from(machine);
-        let way = Arc::new(Way::new(Arc::clone(&plan), socket, command));
+        let node = Arc::new(NodeConnection::new(Arc::clone(&plan), socket, command));
         let stream = if plan.config().rank.world > 1 {
-            Stream::from_node(plan, &machine, way.open(), continues)
+            Stream::from_node(plan, &machine, node.open(), continues)
         } else {
             let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
-            Stream::shared(&plan, way.connect(), fallback).map_err(|error| run_error(py, &error))?
+            Stream::shared(&plan, node.connect(), fallback).map_err(|error| run_error(py, &error))?
         };
-        Ok(Self::of(stream, Some(way)))
+        Ok(Self::of(stream, Some(node)))
     }
 
-    /// Begins an iteration; gives its number.
+    /// Begins an iteration and returns its number.
     fn begin(&self, py: Python<'_>) -> PyResult<u64> {
         let loader = self.here(py)?;
         py.detach(|| loader.begin()).map(Iteration::number).map_err(|error| run_error(py, &error))
     }
 
-    /// The next batch of an iteration as (name, data) pairs; `None` at its end.
+    /// The next batch of an iteration as (name, data) pairs. `None` at its end.
     fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let loader = self.here(py)?;
-        self.note_threads();
+        // The first batch starts threads. From now on a forked child must not use this loader.
+        self.record_process();
         let asked = Instant::now();
-        self.log.asked(iteration, asked);
+        self.log.requested(iteration, asked);
         loop {
             let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
-            // Whatever may raise comes before the batch is taken: one that is taken counts as received.
-            logging::hand_over(py)?;
-            self.way.as_ref().map_or(Ok(()), |way| way.check_interrupt())?;
+            // All calls that may raise come before `take`. A batch that is taken counts as received, so an exception would lose it.
+            logging::forward(py)?;
+            self.node.as_ref().map_or(Ok(()), |node| node.check_interrupt())?;
             py.check_signals()?;
             if !waited.map_err(|error: Error| run_error(py, &error))? {
                 continue;
             }
+            // From here on the time counts as hand-over, not as waiting.
             let ready = Instant::now();
             let next = py.detach(|| loader.take(Iteration::from_number(iteration)));
             match next.map_err(|error| run_error(py, &error))? {
@@ -111,11 +113,11 @@ impl Loader {
         py.detach(|| loader.check(Iteration::from_number(iteration))).map_err(|error| run_error(py, &error))
     }
 
-    /// Frees what an iteration that is left early still holds.
+    /// Frees the resources of an iteration that is left early.
     fn abandon(&self, py: Python<'_>, iteration: u64) -> PyResult<()> {
         let loader = self.here(py)?;
         py.detach(|| loader.abandon(Iteration::from_number(iteration)));
-        logging::hand_over(py)
+        logging::forward(py)
     }
 
     /// Makes an epoch the next to run.
@@ -130,14 +132,15 @@ impl Loader {
         Ok(self.here(py)?.upcoming_epoch().0)
     }
 
-    /// What has been received, as plain data.
+    /// The state, as plain data.
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::to_python(py, &self.here(py)?.state())
     }
 
-    /// Goes on from a state.
+    /// Continues from a state.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let loader = self.here(py)?;
+        // The two kinds of states have different fields. Only that of a job that shares has "shared".
         let is_shared = state.contains("shared").unwrap_or(false);
         let read = if is_shared {
             pythonize::depythonize(state).map(SavedState::JobProgress)
@@ -149,73 +152,74 @@ impl Loader {
         py.detach(|| loader.load_state(&state)).map_err(|error| run_error(py, &error))
     }
 
-    /// All that was done so far, in numbers.
+    /// The metrics so far.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let loader = self.here(py)?;
         convert::to_python(py, &py.detach(|| loader.snapshot()))
     }
 
-    /// What bounded the run so far, as plain data, and what is odd about it in words.
+    /// The report about the run so far, as plain data, and its anomalies as text.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Vec<String>)> {
         let loader = self.here(py)?;
         let (log, seconds) = self.log.batches();
         let report = py.detach(|| RunReport::new(loader.plan(), &loader.snapshot(), &log, seconds));
-        let told = report.log.anomalies.iter().map(ToString::to_string).collect();
-        Ok((convert::to_python(py, &report)?, told))
+        let anomalies = report.log.anomalies.iter().map(ToString::to_string).collect();
+        Ok((convert::to_python(py, &report)?, anomalies))
     }
 
-    /// What each sample of the source will take in the next epoch, in seconds.
+    /// The predicted cost of each sample in the next epoch, in seconds and in the order of the source.
     fn costs(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         let loader = self.private(py, "costs")?;
         Ok(py.detach(|| loader.costs().into_iter().map(|cost| cost.as_secs_f64()).collect()))
     }
 
-    /// Writes what samples cost to a file.
+    /// Writes the costs of samples to a file.
     fn save_costs(&self, py: Python<'_>, path: &str) -> PyResult<()> {
         let loader = self.private(py, "save_costs")?;
         Ok(py.detach(|| loader.save_costs(Path::new(path)))?)
     }
 
-    /// What the order of delivery changes in an epoch; nothing in strict order.
+    /// How the order of delivery differs from strict order in an epoch. `None` in strict order.
     #[pyo3(signature = (epoch))]
     fn order_report<'py>(&self, py: Python<'py>, epoch: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let loader = self.private(py, "order_report")?;
         convert::to_python(py, &py.detach(|| loader.order_report(epoch.map(Epoch))))
     }
 
-    /// Ends the threads; a closed loader cannot be used again.
+    /// Ends the threads. A closed loader cannot be used again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_of_parent() {
             return Ok(());
         }
         let loader = self.here(py)?;
         py.detach(|| loader.close());
-        logging::hand_over(py)
+        logging::forward(py)
     }
 }
 
 impl Loader {
-    fn of(stream: Stream, way: Option<Arc<Way>>) -> Self {
-        Self { stream: Some(Arc::new(stream)), way, log: BatchLog::default(), process: AtomicU32::new(0) }
+    fn of(stream: Stream, node: Option<Arc<NodeConnection>>) -> Self {
+        Self { stream: Some(Arc::new(stream)), node, log: BatchLog::default(), process: AtomicU32::new(0) }
     }
 
-    /// The stream, for those who watch it.
+    /// The stream, for metrics.
     pub fn stream(&self, py: Python<'_>) -> PyResult<Arc<Stream>> {
         self.here(py)?;
-        Ok(Arc::clone(self.stream.as_ref().expect("it is here")))
+        Ok(Arc::clone(self.stream.as_ref().expect("`here` checked it")))
     }
 
-    /// Notes that threads of this process look at it, from now on.
-    pub(crate) fn note_threads(&self) {
+    /// Records that threads of this process use it.
+    pub(crate) fn record_process(&self) {
         self.process.store(process::id(), Ordering::Relaxed);
     }
 
     fn is_of_parent(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
+        // 0: no thread was started, so a forked child may use it.
         process != 0 && process != process::id()
     }
 
-    /// The loader, unless its threads were left behind in the parent of a fork, where its locks are, too.
+    /// The stream. Fails in a forked child: its threads, and the holders of its locks, exist only in the parent.
     fn here(&self, py: Python<'_>) -> PyResult<&Stream> {
         match &self.stream {
             Some(loader) if !self.is_of_parent() => Ok(loader),
@@ -229,7 +233,7 @@ impl Loader {
 }
 
 impl Loader {
-    /// The loader, if its stream is its own: the node knows what is asked for otherwise.
+    /// The stream, if this process prepares the samples. Otherwise only the node knows `what`.
     fn private(&self, py: Python<'_>, what: &str) -> PyResult<&Stream> {
         let text = || format!("a Loader with share=... has no {what}: its samples are prepared by the node");
         let loader = self.here(py)?;
@@ -241,13 +245,15 @@ impl Drop for Loader {
     fn drop(&mut self) {
         let Some(loader) = self.stream.take() else { return };
         if self.is_of_parent() {
-            // Its threads and locks belong to the parent: there is nothing to join and nothing safe to lock.
+            // Its threads exist only in the parent, and its locks may be held by them. So nothing can be joined or locked here.
             std::mem::forget(loader);
             return;
         }
-        // Detached, because a preparer thread may be waiting to call a Python function. Who watches it may hold it still.
-        let mut left = Some(loader);
-        let mut close = || left.take().iter().for_each(|loader| loader.close());
+        // Detached, because a preparer thread may wait for the interpreter to call a Python function. `Metrics` may still hold the
+        // stream, so it is closed explicitly.
+        let mut stream = Some(loader);
+        let mut close = || stream.take().iter().for_each(|loader| loader.close());
+        // At the end of the process the interpreter may be gone. Then nothing has to be detached from.
         if Python::try_attach(|py| py.detach(&mut close)).is_none() {
             close();
         }

@@ -1,4 +1,4 @@
-//! The batch log of a loader: when each batch was asked for, ready and received, and how long the trainer worked on it.
+//! The batch log of a loader: when each batch was requested, ready and received, and how long the training step took.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread::{self, ThreadId};
@@ -7,50 +7,51 @@ use std::time::{Duration, Instant};
 use feedline_diagnose::doctor::BatchTime;
 use feedline_memory::Mutex;
 
-/// Batches that are kept.
-const MOST_BATCHES: usize = 1 << 14;
+/// Number of batches to keep.
+const MAX_BATCHES: usize = 1 << 14;
 
-/// Times of the latest batches. Each thread that takes batches is a trainer of its own.
+/// The times of the latest batches. Each thread that takes batches counts as a separate trainer.
 #[derive(Default)]
 pub(crate) struct BatchLog(Mutex<LogState>);
 
 #[derive(Default)]
 struct LogState {
     batches: VecDeque<BatchTime>,
-    /// Milliseconds of all batches, of those that are not kept too.
+    /// Milliseconds of all batches, including those that are no longer kept.
     total_ms: f64,
-    /// The batch that a thread works on, since when.
-    under_work: HashMap<ThreadId, (Instant, BatchTime)>,
+    /// The current batch of each thread, and when it was received.
+    current: HashMap<ThreadId, (Instant, BatchTime)>,
 }
 
 impl BatchLog {
-    /// A trainer asks for a batch, so it is done with the last one.
-    pub(crate) fn asked(&self, iteration: u64, now: Instant) {
-        let mut kept = self.0.lock();
-        let last = kept.under_work.remove(&thread::current().id());
-        // What comes behind an iteration that was left early is no step.
+    /// Records that a trainer requests a batch. So it has finished its step on the last one.
+    pub(crate) fn requested(&self, iteration: u64, now: Instant) {
+        let mut state = self.0.lock();
+        // Keyed by thread, because several threads may take batches of one loader.
+        let last = state.current.remove(&thread::current().id());
+        // The time after an iteration that was left early is not a step.
         if let Some((since, batch)) = last.filter(|(_, batch)| batch.epoch == iteration) {
-            if kept.batches.len() == MOST_BATCHES {
-                kept.batches.pop_front();
+            if state.batches.len() == MAX_BATCHES {
+                state.batches.pop_front();
             }
             let batch = BatchTime { step_ms: ms(now - since), ..batch };
-            kept.total_ms += batch.total_ms();
-            kept.batches.push_back(batch);
+            state.total_ms += batch.total_ms();
+            state.batches.push_back(batch);
         }
     }
 
-    /// It has received it.
+    /// Records that a trainer has received a batch.
     pub(crate) fn received(&self, iteration: u64, samples: u64, [asked, ready, received]: [Instant; 3]) {
         let (wait_ms, hand_over_ms) = (ms(ready - asked), ms(received - ready));
         let batch = BatchTime { epoch: iteration, wait_ms, hand_over_ms, step_ms: 0.0, samples };
-        let mut kept = self.0.lock();
-        kept.under_work.insert(thread::current().id(), (received, batch));
+        let mut state = self.0.lock();
+        state.current.insert(thread::current().id(), (received, batch));
     }
 
-    /// All that is kept, in the order in which work on it was done, and the seconds of all that ever was.
+    /// The kept batches, in the order in which their steps ended, and the total seconds of all batches.
     pub(crate) fn batches(&self) -> (Vec<BatchTime>, f64) {
-        let kept = self.0.lock();
-        (kept.batches.iter().copied().collect(), kept.total_ms / 1e3)
+        let state = self.0.lock();
+        (state.batches.iter().copied().collect(), state.total_ms / 1e3)
     }
 }
 

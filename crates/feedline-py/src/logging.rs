@@ -1,7 +1,7 @@
-//! Events of the engine reach Python's `logging` under the name "feedline".
+//! Forwards log events of the engine to Python's `logging`, under the name "feedline".
 //!
-//! Engine threads only put events on a bounded queue; a thread that is attached to the interpreter anyway hands them
-//! over. So no engine thread ever waits for Python because of a log line.
+//! Engine threads only append events to a bounded queue. A thread that is attached to the interpreter anyway passes them on. So no
+//! engine thread waits for Python because of a log line.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
@@ -13,13 +13,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Events kept while nobody takes them; older ones are dropped.
-const KEPT: usize = 1000;
+/// Upper limit of queued events. Beyond it the oldest are dropped.
+const MAX_EVENTS: usize = 1000;
 
 static EVENTS: Mutex<VecDeque<(u8, String)>> = Mutex::new(VecDeque::new());
 static INSTALLED: Once = Once::new();
 
-/// Begins to collect events, once; a subscriber that the process has set already stays.
+/// Starts to collect events, once per process. A subscriber that the process has already installed stays.
 pub(crate) fn install() {
     INSTALLED.call_once(|| {
         if tracing::subscriber::set_global_default(Bridge).is_err() {
@@ -28,17 +28,19 @@ pub(crate) fn install() {
     });
 }
 
-/// Hands collected events to Python's logging.
-pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
-    // Tried, not waited for: after a fork the lock may be held by a thread that does not exist.
+/// Passes queued events to Python's logging.
+pub(crate) fn forward(py: Python<'_>) -> PyResult<()> {
+    // `try_lock`, because in a forked child the lock may be held by a thread that does not exist there.
     let Some(mut waiting) = EVENTS.try_lock() else { return Ok(()) };
     let events = std::mem::take(&mut *waiting);
+    // Released before Python is called, whose handlers may log through this bridge again.
     drop(waiting);
     if events.is_empty() {
         return Ok(());
     }
     let logger = py.import("logging")?.call_method1("getLogger", ("feedline",))?;
     for (level, text) in events {
+        // As an argument of "%s", so that a percent sign in the text is not taken for a format.
         logger.call_method1("log", (level, "%s", text))?;
     }
     Ok(())
@@ -63,13 +65,15 @@ impl Subscriber for Bridge {
         let mut text = Text::default();
         event.record(&mut text);
         let level = match *event.metadata().level() {
+            // The numbers of Python's logging levels.
             Level::ERROR => 40,
             Level::WARN => 30,
             Level::INFO => 20,
             _ => 10,
         };
+        // Dropping an event is better than blocking an engine thread.
         let Some(mut events) = EVENTS.try_lock() else { return };
-        if events.len() == KEPT {
+        if events.len() == MAX_EVENTS {
             events.pop_front();
         }
         events.push_back((level, format!("{}{}", text.message, text.fields)));
@@ -93,6 +97,6 @@ impl Visit for Text {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
         };
-        written.expect("a string grows");
+        written.expect("writing to a String cannot fail");
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine gives to a loader of this process.
+//! The resources of the machine for the loaders of this process.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,17 +11,18 @@ use feedline_engine::machine::Machine;
 use feedline_memory::Mutex;
 use pyo3::prelude::*;
 
-/// Loaders that iterate in a process, by its number: they divide its cores and memory. A forked child begins anew.
+/// The process id, and the number of loaders that iterate in it. They share cores and memory. A forked child starts with zero.
 static ITERATING: Mutex<Option<(u32, Arc<AtomicUsize>)>> = Mutex::new(None);
 
 fn iterating() -> Arc<AtomicUsize> {
-    let mut kept = ITERATING.lock();
-    let own = kept.take().filter(|(process, _)| *process == process::id());
-    Arc::clone(&kept.insert(own.unwrap_or_else(|| (process::id(), Arc::default()))).1)
+    let mut current = ITERATING.lock();
+    // After a fork the counter still has the loaders of the parent, so the child starts a new one.
+    let own = current.take().filter(|(process, _)| *process == process::id());
+    Arc::clone(&current.insert(own.unwrap_or_else(|| (process::id(), Arc::default()))).1)
 }
 
-/// The machine as Python describes it: memory in bytes, a folder for what later runs can use, and the processes of the job
-/// that divide its memory and its cores.
+/// The machine as Python describes it: memory in bytes, the cache folder, and the numbers of processes of the job that share its
+/// memory and its cores.
 #[derive(FromPyObject)]
 pub struct MachineParts(Option<u64>, Option<PathBuf>, usize, usize);
 

@@ -1,4 +1,4 @@
-//! `ops.Map`: a Python function in the chain, called on the engine's threads.
+//! `ops.Map`: a Python function as an op, called on the engine's threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ pub(crate) struct Map {
     on: On,
     deterministic: bool,
     version: u64,
-    /// `module:function` where the function can be found again; else why not, and its place in the chain.
-    name: Result<String, Nameless>,
+    /// `module:function` if the function can be imported by name. Otherwise its place in the chain, and its `repr`.
+    name: Result<String, UnnamedFunction>,
 }
 
 #[derive(Clone, Debug)]
-struct Nameless {
+struct UnnamedFunction {
     place: usize,
     what: String,
 }
@@ -73,15 +73,15 @@ impl Map {
     /// A function object at place `place` of the chain.
     pub(crate) fn new(function: Py<PyAny>, on: Vec<String>, deterministic: bool, version: u64, place: usize) -> Self {
         let name = Python::attach(|py| importable_name(function.bind(py)));
-        let name = name.map_err(|what| Nameless { place, what });
+        let name = name.map_err(|what| UnnamedFunction { place, what });
         Self { function: Arc::new(function), on: On::from(on), deterministic, version, name }
     }
 
-    /// The parameters as a plan holds them.
+    /// The parameters, as in a plan.
     pub(crate) fn params(&self) -> toml::Table {
         let name = match &self.name {
             Ok(name) => name.clone(),
-            Err(nameless) => format!("function at place {}", nameless.place),
+            Err(unnamed) => format!("function at place {}", unnamed.place),
         };
         let mut table = toml::Table::new();
         table.insert("fn".to_owned(), name.into());
@@ -92,7 +92,7 @@ impl Map {
     }
 }
 
-/// `module:function`, if importing that gives the very same object; else what it is.
+/// `module:function` if importing it gives the same object. Otherwise the `repr` of the function.
 fn importable_name(function: &Bound<'_, PyAny>) -> Result<String, String> {
     let attribute = |name: &str| function.getattr(name).and_then(|value| value.extract::<String>()).ok();
     let what = || function.repr().map_or_else(|_| "the function".to_owned(), |repr| repr.to_string());
@@ -102,6 +102,7 @@ fn importable_name(function: &Bound<'_, PyAny>) -> Result<String, String> {
     let imported = function.py().import("sys").and_then(|sys| sys.getattr("modules"));
     let found = imported.and_then(|modules| modules.get_item(&module)).and_then(|module| module.getattr(&*name));
     match found {
+        // In another process `__main__` is another module.
         Ok(found) if found.is(function) && module != "__main__" => Ok(format!("{module}:{name}")),
         _ => Err(what()),
     }
@@ -120,6 +121,7 @@ impl Op for Map {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         for (field, _) in self.on.kinds(types)? {
+            // The type of the result is only known after the call.
             types.set(&field, Kind::Any);
         }
         Ok(())
@@ -138,14 +140,15 @@ impl Op for Map {
     }
 
     fn unserialisable(&self) -> Option<String> {
-        let nameless = self.name.as_ref().err()?;
+        let unnamed = self.name.as_ref().err()?;
         Some(format!(
             "{} cannot be imported by name; define it in a module and give fn=\"module:function\"",
-            nameless.what
+            unnamed.what
         ))
     }
 
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        // Before attaching: a closing loader must not wait for the interpreter.
         workspace.cancel().check()?;
         let mut taken = Vec::new();
         for name in self.on.names() {
@@ -153,6 +156,7 @@ impl Op for Map {
         }
         // The function's arguments and results are copies.
         workspace.reserve(2 * taken.iter().map(Value::content_bytes).sum::<usize>())?;
+        // Attached only for the call. All other work of the op runs without the interpreter.
         let results = Python::attach(|py| self.call(py, &taken))?;
         for ((name, old), new) in self.on.names().zip(taken).zip(results) {
             let memory = match old {
@@ -163,6 +167,7 @@ impl Op for Map {
                 Value::Text(_) => None,
             };
             if let Some(memory) = memory {
+                // The old memory may be a slot of the batch or a reusable buffer.
                 sample.give_back(name, memory, workspace);
             }
             sample.put(name, new);
@@ -185,7 +190,7 @@ impl Map {
     }
 }
 
-/// A field as the function sees it: an array of its own, bytes, or text.
+/// The argument for a field: a copy as an array, bytes, or text.
 fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let array = match value {
         Value::Bytes(encoded) => return Ok(PyBytes::new(py, &encoded.memory).into_any()),
@@ -215,8 +220,8 @@ fn results(result: &Bound<'_, PyAny>, values: &[Value<'_>]) -> PyResult<Vec<Valu
     results.iter().zip(values).map(|(result, value)| returned(result, &asarray, value)).collect()
 }
 
-/// What the function gave back: bytes that look like a picture are one, bytes of height x width for a mask stay a mask, an
-/// array of four axes for a volume stays a volume, all else is a tensor.
+/// Converts the result for a field. A uint8 array with the shape of a picture becomes one. A 2D uint8 array in place of a mask
+/// stays a mask. A 4D array in place of a volume stays a volume. Other arrays become tensors.
 fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'_>) -> PyResult<Value<'static>> {
     let was_mask = matches!(old, Value::Pixels(pixels) if pixels.is_mask);
     if let Ok(text) = result.extract::<String>() {
@@ -225,6 +230,7 @@ fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'
     let mut array = asarray.call1((result,))?;
     let order = array.getattr("dtype")?;
     if !order.getattr("isnative")?.extract::<bool>()? {
+        // The engine stores native byte order only.
         array = array.call_method1("astype", (order.call_method1("newbyteorder", ("=",))?,))?;
     }
     let name = array.getattr("dtype")?.getattr("name")?.extract::<String>()?;
@@ -245,6 +251,7 @@ fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'
         (_, &[channels, depth, height, width]) if let Value::Volume(old) = old => {
             let sides = [depth, height, width];
             let volume = Volume::packed(memory, dtype, channels, sides, old.is_label);
+            // The voxel spacing is only valid if the function kept the shape.
             Value::Volume(volume.with_spacing(old.spacing.filter(|_| old.sides == sides)))
         }
         _ => Value::Tensor(Tensor::new(dtype, shape, memory)),

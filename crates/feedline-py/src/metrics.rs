@@ -1,4 +1,4 @@
-//! The numbers of a loader, for those who watch it: over HTTP, or one by one.
+//! The metrics of a loader: over HTTP, and as values.
 
 use std::collections::BTreeMap;
 use std::process;
@@ -14,23 +14,24 @@ use crate::errors::raise;
 use crate::loader::Loader;
 use crate::logging;
 
-/// The descriptor of a socket that is closed.
+/// Stands for a closed socket.
 const CLOSED: i32 = -1;
 
-/// Serves the numbers of a loader over HTTP until it is closed.
+/// Serves the metrics of a loader over HTTP until it is closed.
 #[pyclass(frozen, weakref, module = "feedline._feedline")]
 pub struct Metrics {
     server: Mutex<Option<HttpServer>>,
-    /// The socket that listens, known without a lock, which a thread that a fork left behind may hold.
+    /// The listening socket. Not behind the lock, because in a forked child the lock may be held by a thread that does not exist
+    /// there.
     descriptor: AtomicI32,
     address: String,
-    /// The process whose threads serve.
+    /// The process that serves.
     process: u32,
 }
 
 #[pymethods]
 impl Metrics {
-    /// Begins to serve the numbers of `loader` at `address`.
+    /// Starts to serve the metrics of `loader` at `address`.
     #[new]
     fn new(py: Python<'_>, loader: &Bound<'_, Loader>, address: &str) -> PyResult<Self> {
         let stream = loader.get().stream(py)?;
@@ -38,8 +39,8 @@ impl Metrics {
             let name = if matches!(error, MetricsError::Address { .. }) { "PlanError" } else { "MetricsError" };
             raise(py, name, chain(&error))
         })?;
-        loader.get().note_threads();
-        logging::hand_over(py)?;
+        loader.get().record_process();
+        logging::forward(py)?;
         Ok(Self {
             descriptor: AtomicI32::new(server.descriptor()),
             address: server.address().to_string(),
@@ -48,23 +49,25 @@ impl Metrics {
         })
     }
 
-    /// Where it listens, as address and port; `None` once it is closed, and in a child of the process that serves.
+    /// The address and port. `None` after `close`, and in a forked child.
     #[getter]
     fn address(&self) -> Option<&str> {
         let is_open = self.is_here() && self.descriptor.load(Ordering::Relaxed) != CLOSED;
         is_open.then_some(&*self.address)
     }
 
-    /// The socket that listens; `None` once it is closed. For a child that was forked: its copy would keep the port in use.
+    /// The listening socket. `None` after `close`. A forked child closes its copy, which would keep the port in use.
     #[getter]
     fn descriptor(&self) -> Option<i32> {
         Some(self.descriptor.load(Ordering::Relaxed)).filter(|&descriptor| descriptor != CLOSED)
     }
 
-    /// Ends the server; nothing happens in a child of the process that serves.
+    /// Ends the server. Does nothing in a forked child.
     fn close(&self, py: Python<'_>) {
         if self.is_here() {
+            // Before the server ends: a child that is forked meanwhile must not close a descriptor that the system has reused.
             self.descriptor.store(CLOSED, Ordering::Relaxed);
+            // Detached, because closing waits for a page that is being rendered.
             py.detach(|| drop(self.server.lock().take()));
         }
     }
@@ -80,22 +83,22 @@ impl Drop for Metrics {
     fn drop(&mut self) {
         let Some(server) = self.server.get_mut().take() else { return };
         if self.is_here() {
-            let mut left = Some(server);
-            let closed = Python::try_attach(|py| py.detach(|| drop(left.take())));
+            let mut server_to_close = Some(server);
+            let closed = Python::try_attach(|py| py.detach(|| drop(server_to_close.take())));
             if closed.is_none() {
-                drop(left);
+                drop(server_to_close);
             }
         } else {
-            // Its threads and locks belong to the parent: there is nothing to join and nothing safe to lock.
+            // Its threads exist only in the parent, and its locks may be held by them. So nothing can be joined or locked here.
             std::mem::forget(server);
         }
     }
 }
 
-/// One metric: its name, its kind, what it says, and its values by labels.
+/// One metric: its name, kind, help text, and values by labels.
 type NamedNumbers = (&'static str, &'static str, &'static str, Vec<(BTreeMap<&'static str, String>, f64)>);
 
-/// All metrics of a loader, as they are served.
+/// All metrics of a loader, as in the HTTP page.
 #[pyfunction]
 pub(crate) fn numbers(py: Python<'_>, loader: &Bound<'_, Loader>) -> PyResult<Vec<NamedNumbers>> {
     let stream = loader.get().stream(py)?;

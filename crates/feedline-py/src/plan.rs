@@ -28,7 +28,7 @@ fn rank_of((rank, world): (u32, u32)) -> Rank {
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Plan(pub Arc<CorePlan>);
 
-/// An op as Python gives it: the table of a plan, or a function with how it is called.
+/// An op as Python passes it: the table of a plan, or a function with its parameters.
 #[derive(FromPyObject)]
 enum OpParts<'py> {
     Function {
@@ -53,7 +53,7 @@ impl Plan {
         config: &Bound<'_, PyDict>,
         rank: (u32, u32),
     ) -> PyResult<Self> {
-        // The user's own program names these functions.
+        // The functions are objects of the user's own program, so running them needs no permission.
         let registry = registry(None).allowing_functions();
         let refuse = |error: PlanError| plan_error(py, &error);
         let build = |(number, parts)| match parts {
@@ -67,11 +67,12 @@ impl Plan {
         let settings = convert::settings(settings)?;
         let config = RunConfig { rank: rank_of(rank), ..convert::settings(config)? };
         let (source, ops) = (Arc::clone(&source.get().0), ops?);
+        // Detached, because checking a plan may take long for a large source.
         let checked = py.detach(|| CorePlan::new(source, ops, settings, config));
         Ok(Self(Arc::new(checked.map_err(refuse)?)))
     }
 
-    /// Reads a plan and opens its source for one of `world` ranks. Functions are refused unless they are allowed.
+    /// Reads a plan and opens its source, for `rank` as (rank, world size). Functions are refused unless they are allowed.
     #[staticmethod]
     fn from_toml(
         py: Python<'_>,
@@ -84,7 +85,7 @@ impl Plan {
         let registry = registry(cache);
         let registry = if allow_functions { registry.allowing_functions() } else { registry };
         let opened = py.detach(|| Document::parse(text)?.for_rank(rank_of(rank)).open(&registry));
-        logging::hand_over(py)?;
+        logging::forward(py)?;
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
 
@@ -100,14 +101,14 @@ impl Plan {
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
 
-    /// The rank that the plan is resolved for, and how many ranks there are.
+    /// The rank of the plan, and the number of ranks.
     #[getter]
     fn rank(&self) -> (u32, u32) {
         let Rank { rank, world } = self.0.config().rank;
         (rank, world)
     }
 
-    /// The same plan over the source as it is now.
+    /// The same plan over a new listing of its source.
     fn reopen(&self, py: Python<'_>) -> PyResult<Self> {
         let plan = Arc::clone(&self.0);
         let opened = py.detach(|| plan.refreshed());
@@ -147,7 +148,7 @@ impl Plan {
         entries.into_iter().map(|(name, print)| (name, print.to_string())).collect()
     }
 
-    /// Why its samples cannot come from a node, shared with other jobs or as the share of a rank; `None` if they can.
+    /// Why a node cannot prepare its samples, shared between jobs or for one rank. `None` if it can.
     #[getter]
     fn unshared(&self) -> Option<String> {
         let written = self.0.document().map(drop).map_err(|error| chain(&error));
@@ -156,7 +157,7 @@ impl Plan {
         checked.map_err(|why| why.to_string()).and(written).err()
     }
 
-    /// Names of fields that batches hold as bfloat16, which `NumPy` lacks.
+    /// Names of the delivered fields in bfloat16, which `NumPy` does not have.
     #[getter]
     fn bfloat16_fields(&self) -> Vec<String> {
         let is_bfloat16 = |kind: &Kind| match kind {
@@ -177,7 +178,7 @@ impl Plan {
         self.0.ids(Epoch(epoch), u64::MAX)
     }
 
-    /// What op `number` will do to a picture of this size, before any data: its parameters by name.
+    /// The random parameters of op `number` for a picture of this size, by name. Reads no data.
     fn resolve(
         &self,
         number: usize,
@@ -189,7 +190,7 @@ impl Plan {
         let Some(planned) = self.0.ops().get(number) else {
             return Err(PyIndexError::new_err(format!("the plan has {} ops", self.0.ops().len())));
         };
-        let wanted = SampleRequest { id: SampleId(index), epoch: Epoch(epoch), occurrence: Occurrence(0) };
-        Ok(planned.op().resolve(&self.0.chain().draw(number, wanted), Facts { width, height }))
+        let request = SampleRequest { id: SampleId(index), epoch: Epoch(epoch), occurrence: Occurrence(0) };
+        Ok(planned.op().resolve(&self.0.chain().draw(number, request), Facts { width, height }))
     }
 }

@@ -1,4 +1,4 @@
-//! What plans can name in this process.
+//! The ops, sources and stores that plans can name in this process.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use feedline_data::plan::Registry;
 
 use crate::map;
 
-/// All ops, sources and stores of the engine, those over a network, and Python functions. Sources may keep things in the folder
-/// `cache`.
+/// All ops, sources and stores of the engine and the network crate, and Python functions. Sources cache their listings in the
+/// folder `cache`.
 pub(crate) fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);

@@ -1,6 +1,6 @@
-//! How a loader that shares gets to a node, and goes on without one.
+//! Connects a loader to a node, and lets it continue without one.
 //!
-//! Always true: to attach may take as long as a node takes to open the plan, but Ctrl-C ends the wait within a moment.
+//! Always true: attaching may take as long as the node needs to open the plan, but Ctrl-C ends the wait at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,72 +20,73 @@ use pyo3::prelude::*;
 
 use crate::signals::SIGNAL_CHECK;
 
-/// The part of the machine's memory for segments of a job that goes on alone.
-const ALONE_SHARE: u64 = 4;
-/// And how many: what it reads, what arrays are kept over, and what is prepared ahead.
+/// Divisor of the machine's memory: a job that continues alone gets one part of this many for segments.
+const ALONE_DIVISOR: u64 = 4;
+/// Upper limit of segments of a job that continues alone: those being read, those kept by arrays, and those prepared ahead.
 const ALONE_SEGMENTS: u64 = 12;
 
-/// The way of one loader to a node.
-pub(crate) struct Way {
+/// Connects one loader to a node.
+pub(crate) struct NodeConnection {
     plan: Arc<Plan>,
     socket: PathBuf,
-    /// Starts a node where there is none.
+    /// Starts a node if there is none.
     command: Option<Vec<String>>,
-    /// What a signal raised while the loader waited for the node.
+    /// The exception of a signal that came while the loader waited for the node.
     raised: Mutex<Option<PyErr>>,
 }
 
-impl Way {
-    /// The way to the node at `socket`, which `command` starts where there is none.
+impl NodeConnection {
+    /// For the node at `socket`. If there is none, `command` starts it.
     pub(crate) fn new(plan: Arc<Plan>, socket: PathBuf, command: Option<Vec<String>>) -> Self {
         Self { plan, socket, command, raised: Mutex::default() }
     }
 
-    /// Attaches when the first batch is asked for.
+    /// Attaches at the request for the first batch.
     pub(crate) fn connect(self: &Arc<Self>) -> Connect {
-        let way = Arc::clone(self);
+        let connection = Arc::clone(self);
         Box::new(move |job_progress: &JobProgress| {
             let job_progress = job_progress.clone();
-            let feed = way.reach(move |socket, plan| NodeFeed::attach(socket, plan, &job_progress))?;
+            let feed = connection.attach_with(move |socket, plan| NodeFeed::attach(socket, plan, &job_progress))?;
             Ok(Arc::new(feed) as Arc<dyn Feed>)
         })
     }
 
-    /// Attaches for the share of a rank when its first batch is asked for.
+    /// Attaches for the share of a rank at the request for its first batch.
     pub(crate) fn open(self: &Arc<Self>) -> Open {
-        let way = Arc::clone(self);
+        let connection = Arc::clone(self);
         Box::new(move |received: &Received, metrics: &Arc<Metrics>| {
             let (cursor, metrics) = (received.cursor().clone(), Arc::clone(metrics));
-            let batches = way.reach(move |socket, plan| NodeBatches::attach(socket, plan, &cursor, &metrics))?;
+            let batches =
+                connection.attach_with(move |socket, plan| NodeBatches::attach(socket, plan, &cursor, &metrics))?;
             Ok(Arc::new(batches) as Arc<dyn Deliverer>)
         })
     }
 
-    /// Raises what a signal raised while the loader waited for the node.
+    /// Raises the exception of a signal that came while the loader waited for the node.
     pub(crate) fn check_interrupt(&self) -> PyResult<()> {
         self.raised.lock().take().map_or(Ok(()), Err)
     }
 
-    /// Attaches in another thread, so that signals are heard meanwhile. One that is left alone ends by itself.
-    fn reach<T: Send + 'static>(
+    /// Attaches in another thread, so that this one can check for signals. After a signal, the other thread ends by itself.
+    fn attach_with<T: Send + 'static>(
         self: &Arc<Self>,
         attach: impl Fn(&Path, &Arc<Plan>) -> Result<T, AttachError> + Send + 'static,
     ) -> Result<T, Error> {
-        let (told, heard) = mpsc::sync_channel(1);
-        let way = Arc::clone(self);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let connection = Arc::clone(self);
         let body = move || {
-            let attach = |socket: &Path| attach(socket, &way.plan);
-            let attached = match &way.command {
-                Some(command) => attach_or_start(&way.socket, command, attach),
-                None => attach(&way.socket),
+            let attach = |socket: &Path| attach(socket, &connection.plan);
+            let attached = match &connection.command {
+                Some(command) => attach_or_start(&connection.socket, command, attach),
+                None => attach(&connection.socket),
             };
-            // Whoever asked may be gone.
-            drop(told.send(attached));
+            // After a signal the receiver is gone.
+            drop(sender.send(attached));
         };
         let failed = |reason: String| Error::Attach { reason };
         thread::Builder::new().name("feedline-attach".to_owned()).spawn(body).map_err(Error::Thread)?;
         loop {
-            match heard.recv_timeout(SIGNAL_CHECK) {
+            match receiver.recv_timeout(SIGNAL_CHECK) {
                 Ok(attached) => return attached.map_err(Error::from),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(failed("the thread that attaches panicked".to_owned()));
@@ -93,6 +94,7 @@ impl Way {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Some(raised) = Python::try_attach(|py| py.check_signals().err()).flatten() {
+                // The engine's error has no place for a Python exception, so it is kept here until `check_interrupt` raises it.
                 *self.raised.lock() = Some(raised);
                 return Err(failed("interrupted".to_owned()));
             }
@@ -100,12 +102,12 @@ impl Way {
     }
 }
 
-/// Goes on without a node.
+/// Produces the samples in this process, without a node.
 pub(crate) fn alone(plan: Arc<Plan>, machine: Machine) -> Connect {
     Box::new(move |job_progress: &JobProgress| {
-        let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
+        let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_DIVISOR;
         let slab_bytes = plan.production().map_or(0, |production| production.layout().slab().total_bytes() as u64);
-        // One that is alone has no use for segments that it has read.
+        // A single job never reads a segment twice, so more memory would not help.
         let memory_bytes = most.min(ALONE_SEGMENTS * slab_bytes);
         let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
         Ok(Arc::new(LocalFeed::join(&Arc::new(carousel), job_progress)?))

@@ -1,6 +1,6 @@
-//! Ctrl-C while a call waits: waits are cut into turns, and signals are checked between them.
+//! Ctrl-C during a wait: waits are divided into intervals, and signals are checked between them.
 
 use std::time::Duration;
 
-/// The longest turn of a wait.
+/// Interval between two checks for signals.
 pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Sources, opened while detached.
+//! Sources. They are opened while detached from the interpreter.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub struct Source(pub Arc<dyn CoreSource>);
 
 #[pymethods]
 impl Source {
-    /// Opens a source that a plan can name; it may keep what it finds out in the folder `cache`.
+    /// Opens a source from its table in a plan. It may cache its listing in the folder `cache`.
     #[staticmethod]
     fn open(py: Python<'_>, params: &Bound<'_, PyAny>, cache: Option<PathBuf>) -> PyResult<Self> {
         logging::install();
         let params = table(params)?;
         let opened = py.detach(|| registry(cache).open_source(params));
-        logging::hand_over(py)?;
+        logging::forward(py)?;
         Ok(Self(opened.map_err(|error| source_error(py, error))?))
     }
 
@@ -54,7 +54,7 @@ impl Source {
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
-    /// Samples of an array in memory: `owner` keeps its bytes at `address` alive, which are as many as type and shape say.
+    /// Samples of an array in memory. `owner` keeps the bytes at `address` alive. Element type and shape determine their number.
     #[staticmethod]
     #[expect(clippy::needless_pass_by_value, reason = "Python lists are converted to vectors")]
     fn array_memory(
@@ -67,6 +67,7 @@ impl Source {
         label_parts: Option<LabelParts>,
     ) -> PyResult<Self> {
         let dtype = dtype(dtype_name)?;
+        // `None` means that the size overflows. Then no byte of it may be read (B1).
         let len = array_bytes(dtype, &shape).unwrap_or_default();
         let memory = Arc::new(BorrowedArray::new(owner, address, len));
         let opened = ArraySource::in_memory(memory, dtype, &shape, labels(py, label_parts)?)
@@ -74,7 +75,7 @@ impl Source {
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
-    /// Samples made from their number.
+    /// Samples that are computed from their index.
     #[staticmethod]
     fn synthetic(py: Python<'_>, samples: u64, shape: Vec<usize>) -> PyResult<Self> {
         let opened = SyntheticSource::new(samples, shape);
@@ -86,7 +87,7 @@ impl Source {
         self.part(py, Part::Indices { indices })
     }
 
-    /// The share `start..end` of a random division, of each class alone if it is by label.
+    /// The fraction `start..end` of a random permutation. With `by_label`, of each class separately (stratified).
     fn share(&self, py: Python<'_>, seed: u64, start: f64, end: f64, by_label: bool) -> PyResult<Self> {
         let by = by_label.then_some(Stratum::Label);
         self.part(py, Part::Share { seed, from: start, to: end, by })
@@ -102,7 +103,7 @@ impl Source {
         self.0.classes().to_vec()
     }
 
-    /// Files among the samples that were left out.
+    /// Number of files that were left out.
     #[getter]
     fn skipped(&self) -> u64 {
         self.0.skipped()
@@ -125,14 +126,14 @@ impl Source {
         py.detach(|| (0..self.0.len()).map(|ordinal| self.0.key(id(ordinal)).into_owned()).collect())
     }
 
-    /// The labels of the samples, in the source's order; `None` if it has none.
+    /// The labels of the samples, in the source's order. `None` if it has none.
     fn labels(&self, py: Python<'_>) -> Option<Array> {
         let (dtype, shape, bytes) = py.detach(|| Labels::of(&*self.0))?.into_parts();
         let shape = [&[self.__len__()], &*shape].concat();
         Some(Array::owned(dtype, shape, bytes))
     }
 
-    /// Kind and place in a few words, such as `folder "data/train"`.
+    /// A short description: kind and place, such as `folder "data/train"`.
     fn describe(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.spec().map_or_else(|_| "array in memory".to_owned(), |table| described(&table)))
     }
@@ -148,19 +149,20 @@ impl Source {
         self.0.identity()
     }
 
-    /// The name of a sample; `None` if there is no such sample.
+    /// The name of a sample. `None` if there is no such sample.
     fn key(&self, index: u64) -> Option<String> {
         self.0.ordinal_of(SampleId(index)).map(|_| self.0.key(SampleId(index)).into_owned())
     }
 }
 
-/// The kind of a source and where its data is, from its table in a plan.
+/// A short description of a source, from its table in a plan.
 fn described(table: &toml::Table) -> String {
     let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
     if let Some(toml::Value::Table(parent)) = table.get("of") {
         return format!("part of {}", described(parent));
     }
     let first = |value: &toml::Value| match value {
+        // A source may have many shards. The first one is enough to recognise it.
         toml::Value::Array(list) if list.len() > 1 => format!("{} and {} more", list[0], list.len() - 1),
         toml::Value::Array(list) => list.first().map(ToString::to_string).unwrap_or_default(),
         other => other.to_string(),

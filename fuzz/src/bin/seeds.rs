@@ -1,4 +1,4 @@
-//! Writes the seeds of all targets as corpora that libFuzzer begins with: `seeds FOLDER`.
+//! Writes the seeds of all targets as initial corpora for libFuzzer: `seeds FOLDER`.
 
 use std::path::PathBuf;
 use std::{env, fs, io};
@@ -7,7 +7,7 @@ use feedline_fuzz::TARGETS;
 
 fn main() -> io::Result<()> {
     let folder =
-        PathBuf::from(env::args_os().nth(1).ok_or_else(|| io::Error::other("name the folder of the corpora"))?);
+        PathBuf::from(env::args_os().nth(1).ok_or_else(|| io::Error::other("give the folder for the corpora"))?);
     for target in TARGETS {
         let corpus = folder.join(target.name);
         fs::create_dir_all(&corpus)?;

@@ -1,4 +1,4 @@
-//! Arguments of the commands that make, pack, index or draw data.
+//! Arguments of the commands that generate, pack, index or draw data.
 
 use std::path::PathBuf;
 
@@ -87,9 +87,9 @@ pub(crate) struct SynthArguments {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Shards are ordinary tar files in WebDataset's layout: the members of a sample share a key, which is the path below SRC
-without its ending; the class is in KEY.cls. Beside each shard lies its index, so that fl.tar(\"DST/*.tar\") opens at once.
-Dots inside a name become underscores in the key, because WebDataset cuts there; a second picture of one name gets a key of
-its own. Both are counted in the summary.
+without its extension; the class is in KEY.cls. The index of each shard is stored beside it, so that fl.tar(\"DST/*.tar\")
+opens at once. Dots inside a name become underscores in the key, because WebDataset splits names at dots. A second picture
+of the same name gets a key of its own. The summary counts both cases.
 
 A picture is damaged if it cannot be decoded. The command checks the structure of baseline JPEGs and decodes all other
 pictures. Files of other kinds are not checked. A run that was stopped or killed continues after its last finished shard.
@@ -120,7 +120,7 @@ pub(crate) struct PackArguments {
     /// masks as PNG.
     #[arg(long, help_heading = "Content", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_500))]
     pub max_side: Option<u32>,
-    /// What to do with pictures that cannot be decoded. Both are reported.
+    /// What to do with pictures that cannot be decoded. They are reported in both cases.
     #[arg(long, help_heading = "Content", value_enum, default_value_t = DamagedArgument::Keep)]
     pub damaged: DamagedArgument,
     /// Number of threads [default: one per core].
@@ -128,12 +128,12 @@ pub(crate) struct PackArguments {
     pub workers: Option<u16>,
 }
 
-/// What becomes of a picture that cannot be decoded.
+/// Treatment of pictures that cannot be decoded.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum DamagedArgument {
-    /// Stored as it is.
+    /// Store the file as it is.
     Keep,
-    /// Its sample is left out.
+    /// Leave out its sample.
     Skip,
 }
 
@@ -152,18 +152,19 @@ pub(crate) struct DemoArguments {
     pub keep: Option<PathBuf>,
 }
 
-/// Reads a path as text, in which names that are not UTF-8 are escaped.
+/// Parses a path as text. Bytes that are not UTF-8 are escaped.
 fn path_text() -> impl TypedValueParser<Value = String> {
     PathBufValueParser::new().map(|path| escaped_path(&path))
 }
 
 fn parse_sides(text: &str) -> Result<(u32, u32), String> {
     const ALLOWED: std::ops::RangeInclusive<u32> = 16..=16_384;
+    // A single number means that all sides have this length.
     let (shortest, longest) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| text.trim().parse::<u32>().map_err(|error| format!("{error}; write e.g. 256-640"));
     let (shortest, longest) = (number(shortest)?, number(longest)?);
     if !ALLOWED.contains(&shortest) || !ALLOWED.contains(&longest) || shortest > longest {
-        return Err(format!("sides lie between {} and {}, the shortest first", ALLOWED.start(), ALLOWED.end()));
+        return Err(format!("sides must be between {} and {}, the shortest first", ALLOWED.start(), ALLOWED.end()));
     }
     Ok((shortest, longest))
 }

@@ -67,7 +67,7 @@ pub struct DoctorArguments {
 /// Arguments of `feedline shuffle`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The command computes the order only. It reads no data, but uses the classes of samples where there are any.
+The command only computes the order. It reads no data, but uses the classes of the samples if they have any.
 
 Examples:
   feedline shuffle plan.toml
@@ -141,7 +141,7 @@ pub(crate) struct OffloadArguments {
     /// Length of each of the two runs, in seconds.
     #[arg(long, help_heading = "What to run", default_value_t = 10.0)]
     pub seconds: f64,
-    /// Number of samples that are measured in all forms.
+    /// Number of samples to measure in all forms.
     #[arg(long, help_heading = "What to run", default_value_t = 64)]
     pub samples: u64,
     #[command(flatten)]

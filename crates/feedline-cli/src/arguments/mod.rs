@@ -1,4 +1,4 @@
-//! The arguments as typed, with their help. Each command turns its own into what they mean.
+//! The arguments as typed, with their help texts. Each command converts its own arguments into settings.
 
 mod data;
 mod measure;
@@ -49,7 +49,7 @@ const GLOBAL: &str = "Global options";
 const OUTPUT: &str = "Output";
 const RESOURCES: &str = "Resources";
 
-/// The commands by purpose, as `feedline` lists them.
+/// The commands by purpose, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Try it", &["demo", "synth"]),
     ("Prepare data", &["pack", "index", "cache"]),
@@ -59,9 +59,11 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 impl Arguments {
-    /// The command line with its commands listed by purpose. Clap has no headings for commands.
+    /// The command line with its commands grouped by purpose. Clap has no headings for commands, so the list is part of the
+    /// template.
     pub(crate) fn grouped() -> clap::Command {
         let command = Self::command();
+        // The descriptions come from the doc comments of `Command`, so they exist only once.
         let about = |name: &str| {
             let found = command.find_subcommand(name).and_then(clap::Command::get_about);
             found.map(ToString::to_string).unwrap_or_default()
@@ -72,6 +74,7 @@ impl Arguments {
         let listed: String = GROUPS.into_iter().map(group).collect();
         let template =
             format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{listed}{GLOBAL}:\n{{options}}{{after-help}}");
+        // `{options}` and the like are placeholders of clap.
         command.help_template(template)
     }
 }
@@ -121,7 +124,7 @@ Examples:
     Demo(DemoArguments),
 }
 
-/// Reads a number of bytes that is not zero.
+/// Parses a number of bytes above zero.
 fn parse_bytes(text: &str) -> Result<ByteSize, String> {
     ByteSize::parse(text).filter(|size| size.0 > 0).ok_or_else(|| "write bytes, or e.g. 256MB".to_owned())
 }

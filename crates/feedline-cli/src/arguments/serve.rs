@@ -1,4 +1,4 @@
-//! Arguments of the commands that serve others, watch them, or show what is kept.
+//! Arguments of the commands that serve samples, watch a node, or manage the cache.
 
 use std::path::PathBuf;
 
@@ -91,11 +91,11 @@ pub(crate) struct TopArguments {
     pub once: bool,
 }
 
-/// What `feedline cache` does.
+/// The commands of `feedline cache`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Show what is kept, and how many bytes it takes.
+    /// Show what the cache contains, and its size.
     Show,
-    /// Remove everything. The loader makes it again when it needs it.
+    /// Remove everything. The loader creates it again when it needs it.
     Clear,
 }

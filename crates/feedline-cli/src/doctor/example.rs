@@ -1,10 +1,10 @@
-//! A life of batches to draw in tests.
+//! A timeline of batches for tests.
 
 use feedline_diagnose::doctor::{Life, TrainerLife};
 use feedline_engine::metrics::{BatchLife, SampleLife};
 
-/// Six batches of one sample each, a hundred microseconds apart; batch 0 was asked for at 0. Of each, 5 microseconds are spent on the
-/// order, 5 on waiting, 80 on preparing, 60 in the slot, 5 on the way and 90 on the step.
+/// Six batches of one sample each, 100 microseconds apart. Batch 0 is requested at time 0. Each takes 5 microseconds for the order,
+/// 5 waiting, 80 preparing, 60 in the slot, 5 for the hand-over and 90 for the step.
 pub(super) fn life() -> Life {
     let sample = |number: u32| {
         let at = 100.0 * f64::from(number);

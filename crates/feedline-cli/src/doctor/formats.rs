@@ -1,4 +1,4 @@
-//! What pictures take by format, size and content, on this machine.
+//! Measures the time to decode pictures on this machine, by format, size and content.
 
 use std::time::Instant;
 
@@ -8,27 +8,27 @@ use serde::Serialize;
 
 use crate::synth::{Numbers, Style};
 
-/// Runs of each, of which the quickest counts.
+/// Number of runs of each. The fastest one counts.
 const RUNS: usize = 5;
 const SIDES: [u32; 2] = [224, 768];
 const JPEG_QUALITY: u8 = 90;
 
-/// What one picture takes.
+/// The cost of one picture.
 #[derive(Clone, Debug, Serialize)]
 pub struct FormatCost {
-    /// How it is stored: `tensor`, `jpeg`, `png` or `webp`.
+    /// The format: `tensor`, `jpeg`, `png` or `webp`.
     pub format: &'static str,
     /// Its sides in pixels.
     pub side: u32,
-    /// What is to be seen: `flat`, `natural` or `noise`.
+    /// The content: `flat`, `natural` or `noise`.
     pub content: &'static str,
     /// Bytes stored.
     pub bytes: usize,
-    /// Milliseconds to decode it, or to copy it where there is nothing to decode.
+    /// Milliseconds to decode it. A tensor is only copied.
     pub ms: f64,
 }
 
-/// Measures all of them.
+/// Measures all combinations of format, size and content.
 pub fn formats() -> Result<Vec<FormatCost>> {
     let mut found = Vec::new();
     for side in SIDES {
@@ -39,13 +39,13 @@ pub fn formats() -> Result<Vec<FormatCost>> {
                 (
                     "jpeg",
                     encode_jpeg(&pixels, side, side, 3, JPEG_QUALITY, Subsampling::S420)
-                        .context("cannot make a JPEG")?,
+                        .context("cannot encode a JPEG")?,
                 ),
-                ("png", encode_png(&pixels, side, side, 3).context("cannot make a PNG")?),
-                ("webp", encode_webp(&pixels, side, side).context("cannot make a WebP")?),
+                ("png", encode_png(&pixels, side, side, 3).context("cannot encode a PNG")?),
+                ("webp", encode_webp(&pixels, side, side).context("cannot encode a WebP")?),
             ];
             for (format, file) in files {
-                let ms = least_ms(&file, format == "tensor")?;
+                let ms = fastest_ms(&file, format == "tensor")?;
                 found.push(FormatCost { format, side, content, bytes: file.len(), ms });
             }
         }
@@ -66,20 +66,22 @@ fn pixels(content: &str, side: u32) -> Vec<u8> {
     }
 }
 
-/// Milliseconds to decode a file, or to copy what is no file.
-fn least_ms(file: &[u8], is_tensor: bool) -> Result<f64> {
+/// Milliseconds to decode a file, or to copy a tensor. The minimum of several runs.
+fn fastest_ms(file: &[u8], is_tensor: bool) -> Result<f64> {
     let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: u64::MAX, fast: None, cancel: &|| false };
-    let (mut picture, mut copy, mut least) = (Picture::default(), Vec::new(), f64::MAX);
+    // Buffers are reused between runs, as in the engine.
+    let (mut picture, mut copy, mut fastest) = (Picture::default(), Vec::new(), f64::MAX);
     for _ in 0..RUNS {
         let start = Instant::now();
         if is_tensor {
             copy.clear();
             copy.extend_from_slice(file);
+            // Otherwise the compiler could remove a copy that nobody reads.
             std::hint::black_box(&copy);
         } else {
-            decode_into(file, &options, &mut picture).context("cannot decode what was encoded")?;
+            decode_into(file, &options, &mut picture).context("cannot decode the encoded picture")?;
         }
-        least = least.min(start.elapsed().as_secs_f64() * 1e3);
+        fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
     }
-    Ok(least)
+    Ok(fastest)
 }

@@ -1,4 +1,4 @@
-//! A diagnosis as a page that needs nothing else.
+//! A diagnosis as a self-contained HTML page.
 
 use std::fmt::{self, Write as _};
 
@@ -8,30 +8,30 @@ use feedline_net::node::PALETTE;
 use serde::Serialize;
 
 use super::FormatCost;
-use super::tables::{form_name, keeps};
-use super::words::{blame, causes, company, cores_name, doubt, predicted, rate, time};
+use super::tables::{augmentation, form_name};
+use super::words::{bound_detail, causes, cores_name, error_note, predicted, rate, shared_cores_note, time};
 use crate::plot::{Axis, Plot, Series, escaped};
 
 const STYLE: &str = include_str!("../../web/doctor.css");
 const SCRIPT: &str = concat!(include_str!("../../web/life.js"), include_str!("../../web/doctor.js"));
-/// Colours that stages of samples have in turn.
+/// Number of colours for the stages of samples. Further stages repeat them.
 const STAGE_COLOURS: usize = 6;
 
-/// What the page draws by itself.
+/// The data that the script of the page draws.
 #[derive(Serialize)]
 struct PageData<'a> {
     batch_log: &'a [feedline_diagnose::doctor::BatchTime],
     life: &'a Life,
-    /// What each batch went through.
+    /// The stages of each batch.
     rows: Vec<BatchRow>,
-    /// How long each sample waited before it was begun, and in its slot.
+    /// How long each sample waited before it started, and in its slot.
     waits: Vec<(f64, Option<f64>)>,
 }
 
 /// The page.
 pub fn html(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
     let mut out = String::new();
-    write_page(diagnosis, tried, formats, &mut out).expect("a string grows");
+    write_page(diagnosis, tried, formats, &mut out).expect("writing to a String cannot fail");
     out
 }
 
@@ -51,7 +51,7 @@ fn write_page(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], ou
     let life = &diagnosis.life;
     let waits = life.samples.iter().map(|sample| life.waits(sample)).collect();
     let data = PageData { batch_log: &diagnosis.batch_log, life, rows: life.rows(), waits };
-    // No end of the element may come from a name in it.
+    // A name that contains `</script>` would end the element.
     let data = serde_json::to_string(&data).expect("plain data").replace('<', "\\u003c");
     writeln!(
         out,
@@ -69,17 +69,22 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
         ("measured", format!("{:.1} samples/s", diagnosis.measured_samples_per_second)),
         ("predicted", format!("{} samples/s", predicted(diagnosis))),
         ("the accelerator waited", format!("{:.1} %", 100.0 * diagnosis.stall_share)),
-        ("a sampler would show", format!("{:.0} % use", 100.0 * diagnosis.log.utilisation_sampled)),
+        ("a monitor would show", format!("{:.0} % use", 100.0 * diagnosis.log.utilisation_sampled)),
         ("lost in 90 epochs", time(diagnosis.lost_seconds_in_90_epochs)),
     ];
     out.push_str("<dl class=\"numbers\">");
     for (name, value) in numbers {
         write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
     }
+    // The text continues a sentence in the terminal. Here it starts one.
     let causes = causes(diagnosis).trim_start_matches(", ").to_owned();
-    let told = [Some(causes).filter(|causes| !causes.is_empty()), blame(diagnosis), company(&diagnosis.parts)];
-    let told: Vec<String> = told.into_iter().flatten().map(|told| told.trim_end_matches('.').to_owned()).collect();
-    write!(out, "</dl><p class=\"faint\">{}</p></section>", escaped(&told.join(". ")))
+    let notes = [
+        Some(causes).filter(|causes| !causes.is_empty()),
+        bound_detail(diagnosis),
+        shared_cores_note(&diagnosis.parts),
+    ];
+    let notes: Vec<String> = notes.into_iter().flatten().map(|note| note.trim_end_matches('.').to_owned()).collect();
+    write!(out, "</dl><p class=\"faint\">{}</p></section>", escaped(&notes.join(". ")))
 }
 
 fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
@@ -87,19 +92,20 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     let read = if parts.is_remote { "network" } else { "read" };
     let rows = [
         (format!("step, {:.2} ms", parts.step_ms), times.step, ""),
-        (format!("{read}, {} a sample", ByteSize(parts.read_bytes as u64)), times.read.max(times.network), ""),
+        (format!("{read}, {} per sample", ByteSize(parts.read_bytes as u64)), times.read.max(times.network), ""),
         (format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second, ""),
-        ("threads, reading included".to_owned(), times.prepare, ""),
+        ("threads, including reads".to_owned(), times.prepare, ""),
         (cores_name(parts), times.cores, ""),
         ("predicted".to_owned(), 1.0 / diagnosis.predicted_samples_per_second, "predicted"),
         ("measured".to_owned(), 1.0 / diagnosis.measured_samples_per_second, "measured"),
     ];
-    // The longest bar is four times what is reached: beyond that it does not matter.
-    let least = rows.iter().map(|row| row.1).filter(|seconds| *seconds > 0.0).fold(f64::MAX, f64::min);
-    let least = least.max(0.25 / diagnosis.measured_samples_per_second.max(1e-9));
+    // A full bar is at most four times the measured speed. Parts that are faster than that do not matter.
+    let shortest = rows.iter().map(|row| row.1).filter(|seconds| *seconds > 0.0).fold(f64::MAX, f64::min);
+    let shortest = shortest.max(0.25 / diagnosis.measured_samples_per_second.max(1e-9));
     out.push_str("<section><h2>Each part alone, samples/s</h2><dl class=\"bars\">");
     for (name, seconds, kind) in rows {
-        let width = if seconds > 0.0 { 100.0 * (least / seconds).min(1.0) } else { 100.0 };
+        // A part that takes no time is unlimited, and gets a full bar.
+        let width = if seconds > 0.0 { 100.0 * (shortest / seconds).min(1.0) } else { 100.0 };
         let rate = rate(seconds);
         write!(
             out,
@@ -107,7 +113,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
              <dd>{rate}</dd>"
         )?;
     }
-    out.push_str("</dl></section><section><h2>Ops, for a sample</h2><div class=\"scroll\"><table><thead><tr><th>op<th>ms<th>cpu ms<th>bytes out</thead><tbody>");
+    out.push_str("</dl></section><section><h2>Ops, per sample</h2><div class=\"scroll\"><table><thead><tr><th>op<th>ms<th>cpu ms<th>bytes out</thead><tbody>");
     for op in &parts.ops {
         let bytes = ByteSize(op.bytes as u64);
         write!(out, "<tr><td>{}<td>{:.3}<td>{:.3}<td>{bytes}", escaped(&op.op), op.ms, op.cpu_ms)?;
@@ -125,13 +131,13 @@ fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> f
             out,
             "<tr><td><code>{}</code><br><span class=\"faint\">{}</span><td>{:.1}<td>{:+.0} %<td>{measured}",
             escaped(&remedy.change.to_string()),
-            escaped(&format!("{}{}", remedy.note, doubt(remedy))),
+            escaped(&format!("{}{}", remedy.note, error_note(remedy))),
             remedy.predicted_samples_per_second,
             100.0 * remedy.predicted_gain
         )?;
     }
     if diagnosis.remedies.is_empty() {
-        out.push_str("<tr><td>Nothing that Feedline could change.<td><td><td>");
+        out.push_str("<tr><td>No change of the plan would help.<td><td><td>");
     }
     out.push_str("</tbody></table></div></section>");
     Ok(())
@@ -149,21 +155,21 @@ fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     )?;
     write_legend("", &TRAINER.map(by_name), out)?;
     for anomaly in &log.anomalies {
-        write!(out, "<p>Odd: {}.</p>", escaped(&anomaly.to_string()))?;
+        write!(out, "<p>Anomaly: {}.</p>", escaped(&anomaly.to_string()))?;
     }
     out.push_str("</section>");
     Ok(())
 }
 
-/// What the trainer does with a batch.
+/// The stages of a batch at the trainer.
 const TRAINER: [&str; 3] = ["wait", "hand-over", "step"];
 
-/// The colour of something that has one by its name.
+/// The name of a CSS colour and of its entry in the legend, for stages whose colour has their name.
 fn by_name(name: &str) -> (String, String) {
     (name.replace(' ', "-"), name.to_owned())
 }
 
-/// What colours mean, for the rows that are named first.
+/// Writes a legend: the name of the rows, then each colour with its meaning.
 fn write_legend(rows: &str, entries: &[(String, String)], out: &mut String) -> fmt::Result {
     out.push_str("<ul class=\"legend\">");
     if !rows.is_empty() {
@@ -178,14 +184,15 @@ fn write_legend(rows: &str, entries: &[(String, String)], out: &mut String) -> f
 
 fn write_life(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     out.push_str(
-        "<section><h2>Life of batches</h2><div class=\"tools\"><button id=\"closer\">Closer</button>\
-         <button id=\"farther\">Farther</button><button id=\"all\">All</button><span class=\"faint\">+ and -, or the wheel after a \
+        "<section><h2>Timeline of batches</h2><div class=\"tools\"><button id=\"closer\">Zoom in</button>\
+         <button id=\"farther\">Zoom out</button><button id=\"all\">All</button><span class=\"faint\">+ and -, or the wheel after a \
          click, zoom; PageUp, PageDown or the pointer move; arrow keys go from one to the next</span></div>\
          <canvas id=\"life\" tabindex=\"0\" role=\"img\" aria-label=\"What the trainer and each thread did, and what each batch went \
          through, over time\" aria-describedby=\"life-told\"></canvas><p id=\"life-left\" class=\"faint\"></p><p id=\"life-told\" \
          class=\"told\" aria-live=\"polite\">Move over a row to see what was done.</p>",
     );
     let stages = diagnosis.life.stages.iter().enumerate();
+    // The colours are CSS variables: `--stage-0` to `--stage-5`.
     let stages = stages.map(|(number, name)| (format!("stage-{}", number % STAGE_COLOURS), name.clone()));
     write_legend("trainer:", &TRAINER.map(by_name), out)?;
     write_legend("threads:", &stages.collect::<Vec<_>>(), out)?;
@@ -220,15 +227,20 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
             line("load", 1, of(|row| row.load_ms)),
             line("total", 0, of(|row| row.total_ms)),
         ];
-        let (x, y) = (axis("threads", false), axis("ms a batch", false));
+        let (x, y) = (axis("threads", false), axis("ms per batch", false));
         let plot = Plot { title: "Time of a batch by threads".to_owned(), x, y, series };
         write!(out, "<section><div class=\"scroll\">{}</div></section>", plot.svg())?;
     }
     if !diagnosis.cache_points.is_empty() {
-        out.push_str("<section><h2>Caches, by where in the chain</h2><div class=\"scroll\"><table><thead><tr><th>after<th>form<th>room<th>saves ms<th>keeps samples</thead><tbody>");
+        out.push_str("<section><h2>Caches, by place in the op chain</h2><div class=\"scroll\"><table><thead><tr><th>after<th>form<th>size<th>saves ms<th>augmentation</thead><tbody>");
         for point in &diagnosis.cache_points {
             let (after, form, bytes) = (escaped(&point.after), form_name(point), ByteSize(point.bytes));
-            write!(out, "<tr><td>{after}<td>{form}<td>{bytes}<td>{:.3}<td>{}", point.saved_ms, escaped(&keeps(point)))?;
+            write!(
+                out,
+                "<tr><td>{after}<td>{form}<td>{bytes}<td>{:.3}<td>{}",
+                point.saved_ms,
+                escaped(&augmentation(point))
+            )?;
         }
         out.push_str("</tbody></table></div></section>");
     }

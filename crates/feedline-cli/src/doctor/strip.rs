@@ -1,41 +1,41 @@
-//! The life of batches as text: a row for the trainer, one for each thread and one for each of a few batches, a column for each
-//! moment.
+//! The timeline of batches as text. Rows: the trainer, each thread, and a few batches. Columns: equal intervals of time.
 
 use std::fmt::Write as _;
 
 use feedline_diagnose::doctor::{BatchRow, BatchSpan, BatchStage, Life};
 
-/// Columns, and batches of the trainer that they show where no batch has a row.
+/// Number of columns, and of the trainer's batches to show if no batch has a row.
 const COLUMNS: usize = 72;
 const BATCHES: usize = 6;
-/// Columns of names, and of a line of the legend.
+/// Width of names, and of a line of the legend, in characters.
 const NAME: usize = 16;
 const LEGEND: usize = 86;
-/// Threads and batches that have a row.
-const MOST_THREADS: usize = 16;
+/// Upper limits of rows for threads and for batches.
+const MAX_THREADS: usize = 16;
 const BATCH_ROWS: usize = 4;
 /// Letters of the ops, in order.
 const LETTERS: &[u8] = b"abcdefghijklmnopqtuvwxyz";
 
-/// From when to when, and what is drawn there.
+/// Start, end, and the character that is drawn there.
 type Drawn = (f64, f64, char);
 
-/// A few batches of a stretch; nothing where there was none.
+/// The timeline of a few batches. Empty if nothing was recorded.
 pub(super) fn strip(life: &Life) -> String {
     let is_whole = |row: &BatchRow| row.spans.iter().any(|span| span.stage == BatchStage::Step);
     let batches: Vec<BatchRow> = life.rows().into_iter().filter(is_whole).take(BATCH_ROWS).collect();
     let Some((from, to)) = window(life, &batches) else { return String::new() };
-    let mut out = format!("\n{:.1} ms of the life of batches:\n", (to - from) / 1e3);
+    let mut out = format!("\ntimeline of batches, {:.1} ms:\n", (to - from) / 1e3);
     let width = (to - from) / COLUMNS as f64;
     let mut row = |name: &str, spans: &[Drawn]| {
         let column = |number: usize| {
             let start = from + number as f64 * width;
             let part = |&(a, b, _): &Drawn| b.min(start + width) - a.max(start);
+            // Each column shows the span that covers most of its interval.
             let longest = spans.iter().max_by(|a, b| part(a).total_cmp(&part(b)));
             longest.filter(|span| part(span) > 0.0).map_or(' ', |span| span.2)
         };
         let drawn: String = (0..COLUMNS).map(column).collect();
-        writeln!(out, "  {name:<NAME$}|{drawn}|").expect("a string grows");
+        writeln!(out, "  {name:<NAME$}|{drawn}|").expect("writing to a String cannot fail");
     };
     let trainer = life.trainer.iter().flat_map(|batch| {
         let wait = (batch.asked, batch.ready, '.');
@@ -43,8 +43,9 @@ pub(super) fn strip(life: &Life) -> String {
     });
     row("trainer", &trainer.collect::<Vec<_>>());
     let letters = letters(&life.stages);
+    // Thread numbers start at 0, so the largest plus one is their count.
     let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
-    for thread in 0..threads.min(MOST_THREADS) {
+    for thread in 0..threads.min(MAX_THREADS) {
         let of_thread = life.samples.iter().filter(|sample| sample.thread == thread);
         let spans: Vec<_> = of_thread
             .flat_map(|sample| sample.stages.iter().zip(&letters).map(|((from, to), letter)| (*from, *to, *letter)))
@@ -56,7 +57,7 @@ pub(super) fn strip(life: &Life) -> String {
     }
     let trainer = [". wait", "> hand-over", "# step"].map(str::to_owned);
     let threads = letters.iter().zip(&life.stages).map(|(letter, name)| format!("{letter} {name}"));
-    // Hand-over and step look as they do at the trainer.
+    // Hand-over and step have the same characters as in the row of the trainer.
     let own = BatchStage::ALL.into_iter().filter(|stage| !matches!(stage, BatchStage::HandOver | BatchStage::Step));
     let own = own.map(|stage| format!("{} {}", mark(stage), stage.name()));
     out.push_str(&legend("trainer", &trainer));
@@ -67,28 +68,29 @@ pub(super) fn strip(life: &Life) -> String {
     out
 }
 
-/// The time that is shown: all of the batches that have rows, or else some of the trainer's.
+/// The time range to show: that of the batches with rows, otherwise that of some of the trainer's batches.
 fn window(life: &Life, batches: &[BatchRow]) -> Option<(f64, f64)> {
     let spans = || batches.iter().flat_map(|row| &row.spans);
     let whole = spans().map(|span| span.from).reduce(f64::min).zip(spans().map(|span| span.to).reduce(f64::max));
     let (from, to) = match whole {
+        // A sample that started early may have begun before the recording, at a negative time.
         Some((from, to)) => (from.max(0.0), to),
         None => (life.trainer.first()?.asked, life.trainer.iter().take(BATCHES).next_back()?.done),
     };
     (to > from).then_some((from, to))
 }
 
-/// What a batch went through. Its order takes no time that could be seen, so it has a column to itself.
+/// The stages of a batch. The order takes too little time to be seen, so it is widened to one column.
 fn drawn(batch: &BatchRow, (from, width): (f64, f64)) -> Vec<Drawn> {
     let (order, others): (Vec<&BatchSpan>, _) = batch.spans.iter().partition(|span| span.stage == BatchStage::Order);
     let column = |time: f64| from + ((time - from) / width).floor() * width;
     let others = others.into_iter().map(|span| (span.from, span.to, mark(span.stage)));
     let order = order.into_iter().map(|span| (column(span.from), span.to, span.stage));
-    // Of what fills a column alike, the last is seen.
+    // If several stages fill a column equally, the last one is drawn.
     others.chain(order.map(|(from, to, stage)| (from, to.max(from + width), mark(stage)))).collect()
 }
 
-/// What stands for a stage of a batch.
+/// The character of a stage of a batch.
 fn mark(stage: BatchStage) -> char {
     match stage {
         BatchStage::Order => '!',
@@ -100,7 +102,7 @@ fn mark(stage: BatchStage) -> char {
     }
 }
 
-/// `r` for reading, `s` for the way into the slot, and letters in order for the ops between them.
+/// `r` for reading, `s` for writing to the slot, and other letters in order for the ops between them.
 fn letters(stages: &[String]) -> Vec<char> {
     let last = stages.len().saturating_sub(1);
     let letter = |number: usize| match number {
@@ -111,12 +113,12 @@ fn letters(stages: &[String]) -> Vec<char> {
     (0..stages.len()).map(letter).collect()
 }
 
-/// What the marks of some rows mean, in lines that are not too long.
-fn legend(rows: &str, told: &[String]) -> String {
+/// The legend of some rows, wrapped to [`LEGEND`] characters.
+fn legend(rows: &str, entries: &[String]) -> String {
     let mut lines = vec![format!("  {rows}:")];
-    for (number, entry) in told.iter().enumerate() {
-        let entry = if number + 1 < told.len() { format!("{entry},") } else { entry.clone() };
-        let line = lines.last_mut().expect("there is always one");
+    for (number, entry) in entries.iter().enumerate() {
+        let entry = if number + 1 < entries.len() { format!("{entry},") } else { entry.clone() };
+        let line = lines.last_mut().expect("there is always a line");
         if line.chars().count() + 1 + entry.chars().count() > LEGEND {
             lines.push(format!("    {entry}"));
         } else {

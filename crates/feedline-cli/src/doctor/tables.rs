@@ -7,7 +7,7 @@ use feedline_diagnose::doctor::{CachePoint, Diagnosis};
 
 use super::FormatCost;
 
-/// Writes those tables that have rows.
+/// Writes the tables that have rows.
 pub(super) fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String) -> fmt::Result {
     if !diagnosis.consumers.is_empty() {
         writeln!(out, "\n{:<12}{:>12}{:>12}{:>12}  (samples/s)", "consumers", "linear", "synthetic", "real")?;
@@ -45,25 +45,21 @@ fn write_cache_points(points: &[CachePoint], out: &mut String) -> fmt::Result {
         return Ok(());
     }
     let longest = points.iter().map(|point| point.after.len()).max().unwrap_or(0).max(16);
-    writeln!(out, "\n{:<longest$}{:>10}{:>12}{:>10}  keeps samples", "cache after", "form", "room", "saves ms")?;
+    writeln!(out, "\n{:<longest$}{:>10}{:>12}{:>10}  augmentation", "cache after", "form", "size", "saves ms")?;
     for point in points {
         let (form, bytes) = (form_name(point), ByteSize(point.bytes).to_string());
         let saved = point.saved_ms;
-        writeln!(out, "{:<longest$}{form:>10}{bytes:>12}{saved:>10.3}  {}", point.after, keeps(point))?;
+        writeln!(out, "{:<longest$}{form:>10}{bytes:>12}{saved:>10.3}  {}", point.after, augmentation(point))?;
     }
     Ok(())
 }
 
-/// What `fl.cache` calls a place, if it can keep samples there.
+/// The name for `fl.cache(form=...)`, or `-` if samples cannot be cached there.
 pub(super) fn form_name(point: &CachePoint) -> String {
     point.form.map_or_else(|| "-".to_owned(), |form| form.to_string())
 }
 
-/// What becomes of augmentation.
-pub(super) fn keeps(point: &CachePoint) -> String {
-    if point.lost.is_empty() {
-        "as they are".to_owned()
-    } else {
-        format!("without new draws of {}", point.lost.join(", "))
-    }
+/// The effect of a cache on augmentation.
+pub(super) fn augmentation(point: &CachePoint) -> String {
+    if point.lost.is_empty() { "unchanged".to_owned() } else { format!("no new draws of {}", point.lost.join(", ")) }
 }

@@ -1,4 +1,4 @@
-//! The life of batches as a trace that Perfetto and Chrome open.
+//! The timeline of batches in the trace event format of Perfetto and Chrome.
 //!
 //! Two processes: the job, with the trainer and each thread that prepares; and its batches, one row each.
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 const JOB: u32 = 1;
 const BATCHES: u32 = 2;
-/// The first row of the job; threads that prepare follow.
+/// The first row of the job. The preparer threads follow.
 const TRAINER: Row = Row { process: JOB, thread: 1 };
-/// Rows of batches have numbers that no row of the job has, as threads of a real machine would.
+/// Thread numbers of batches start here, so that they differ from those of the job, as viewers expect.
 const FIRST_BATCH: usize = 100_000;
 
-/// A row of the trace: for its viewers, a thread of a process.
+/// A row of the trace. Viewers show it as a thread of a process.
 #[derive(Clone, Copy)]
 struct Row {
     process: u32,
@@ -51,24 +51,24 @@ fn job(life: &Life) -> Vec<Value> {
     events.push(named("thread_name", TRAINER, "trainer"));
     events.extend((0..threads).map(|n| named("thread_name", preparer(n), &format!("preparer {n}"))));
     for batch in &life.trainer {
-        let told = json!({ "epoch": batch.epoch, "batch": batch.number });
-        events.push(span("wait", TRAINER, (batch.asked, batch.ready), &told));
-        events.push(span("hand-over", TRAINER, (batch.ready, batch.received), &told));
-        events.push(span("step", TRAINER, (batch.received, batch.done), &told));
+        let arguments = json!({ "epoch": batch.epoch, "batch": batch.number });
+        events.push(span("wait", TRAINER, (batch.asked, batch.ready), &arguments));
+        events.push(span("hand-over", TRAINER, (batch.ready, batch.received), &arguments));
+        events.push(span("step", TRAINER, (batch.received, batch.done), &arguments));
     }
     for (sample, key) in life.samples.iter().zip(&life.keys) {
         let batch = life.batches.iter().find(|batch| batch.batch == sample.batch);
-        let (wait, lay) = life.waits(sample);
-        let told = json!({
+        let (wait, in_slot) = life.waits(sample);
+        let arguments = json!({
             "sample": key,
             "epoch": batch.map(|batch| batch.epoch),
             "batch": batch.map(|batch| batch.number),
             "slot": sample.slot,
             "wait_ms": wait / 1e3,
-            "wait_for_batch_ms": lay.map(|lay| lay / 1e3),
+            "wait_for_batch_ms": in_slot.map(|in_slot| in_slot / 1e3),
         });
-        for (name, stretch) in life.stages.iter().zip(&sample.stages) {
-            events.push(span(name, preparer(sample.thread), *stretch, &told));
+        for (name, range) in life.stages.iter().zip(&sample.stages) {
+            events.push(span(name, preparer(sample.thread), *range, &arguments));
         }
     }
     events
@@ -80,23 +80,26 @@ fn batches(life: &Life) -> Vec<Value> {
         let place = batch_row(number);
         events.push(named("thread_name", place, &format!("batch {} of epoch {}", row.number, row.epoch)));
         events.push(metadata("thread_sort_index", place, &json!({ "sort_index": number })));
-        let told = json!({ "epoch": row.epoch, "batch": row.number });
-        events.extend(row.spans.iter().map(|part| span(part.stage.name(), place, (part.from, part.to), &told)));
+        let arguments = json!({ "epoch": row.epoch, "batch": row.number });
+        events.extend(row.spans.iter().map(|part| span(part.stage.name(), place, (part.from, part.to), &arguments)));
     }
     events
 }
 
-fn span(name: &str, row: Row, (from, to): TimeRange, told: &Value) -> Value {
+fn span(name: &str, row: Row, (from, to): TimeRange, arguments: &Value) -> Value {
+    // Viewers do not show negative times.
     let from = from.max(0.0);
-    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": row.process, "tid": row.thread, "args": told })
+    // "X" is a complete event, with a start and a duration in microseconds.
+    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": row.process, "tid": row.thread, "args": arguments })
 }
 
 fn named(what: &str, row: Row, name: &str) -> Value {
     metadata(what, row, &json!({ "name": name }))
 }
 
-fn metadata(what: &str, row: Row, told: &Value) -> Value {
-    json!({ "name": what, "ph": "M", "pid": row.process, "tid": row.thread, "args": told })
+fn metadata(what: &str, row: Row, arguments: &Value) -> Value {
+    // "M" is metadata: the name or the order of a row.
+    json!({ "name": what, "ph": "M", "pid": row.process, "tid": row.thread, "args": arguments })
 }
 
 #[cfg(test)]

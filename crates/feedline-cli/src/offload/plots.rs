@@ -4,7 +4,7 @@ use feedline_engine::offload::SamplePoint;
 
 use crate::plot::{Axis, Plot, Series};
 
-/// The size of samples by op, and what they save by size.
+/// The size of samples by op, and the bytes saved by size.
 pub(super) fn plots(ops: &[String], points: &[SamplePoint]) -> Vec<Plot> {
     vec![sizes(ops, points), benefit(points)]
 }
@@ -32,7 +32,7 @@ fn sizes(ops: &[String], points: &[SamplePoint]) -> Plot {
     }
 }
 
-/// What each sample saves, by its size.
+/// The bytes that each sample saves, by its size.
 fn benefit(points: &[SamplePoint]) -> Plot {
     let saved = |point: &SamplePoint, to: Option<u64>| {
         let saved = point.stored_bytes.saturating_sub(to?);

@@ -1,4 +1,4 @@
-//! What a command draws: a page with its report and plots, or the plots alone.
+//! Writes the plots of a command: as a page together with its report, or alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use super::{Plot, escaped, svg};
 const STYLE: &str = ":root{color-scheme:light dark}body{font-family:sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem}\
      svg{width:100%;height:auto}pre{overflow-x:auto}";
 
-/// The plots of a command and its report in words.
+/// The plots of a command, and its report.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
     /// The command.
     pub title: &'static str,
-    /// What it found out.
+    /// The report as text.
     pub report: String,
-    /// Drawn below each other.
+    /// The plots, from top to bottom.
     pub plots: Vec<Plot>,
 }
 
 impl Drawing {
-    /// Writes the files that are asked for.
+    /// Writes the requested files.
     pub(crate) fn write(&self, html: Option<&PathBuf>, svg: Option<&PathBuf>) -> Result<()> {
         let write = |path: &Path, text: String| fs::write(path, text).with_context(|| format!("cannot write {path:?}"));
         if let Some(path) = svg {
@@ -34,7 +34,7 @@ impl Drawing {
         Ok(())
     }
 
-    /// A page that needs nothing else.
+    /// A self-contained page.
     fn page(&self) -> String {
         let Self { title, report, plots } = self;
         format!(

@@ -1,4 +1,4 @@
-//! Plots as SVG: an element of a page, or a file of their own.
+//! Plots as SVG: an element of a page, or a separate file.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{Anchor, HEIGHT, Mark, Plot, Stroke, WIDTH};
 const FONT: &str = "font-family=\"sans-serif\" font-size=\"12\"";
 
 impl Plot {
-    /// The plot as an element of a page; its text takes the colour of the page's.
+    /// The plot as an element of a page. Its text has the colour of the page's text.
     pub(crate) fn svg(&self) -> String {
         let name = escaped(&self.title);
         format!(
@@ -19,13 +19,13 @@ impl Plot {
     fn content(&self) -> String {
         let mut out = String::new();
         for mark in self.marks() {
-            write_mark(&mark, &mut out).expect("a string grows");
+            write_mark(&mark, &mut out).expect("writing to a String cannot fail");
         }
         out
     }
 }
 
-/// Plots below each other as a file, dark on white.
+/// A file with plots from top to bottom, dark on white.
 pub(super) fn file(plots: &[Plot]) -> String {
     let height = HEIGHT * plots.len() as f64;
     let plots = (0..).zip(plots).map(|(number, plot)| {
@@ -71,7 +71,7 @@ fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {
     }
 }
 
-/// A text that a page shows as it is.
+/// Escapes a text for HTML and SVG.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -4,7 +4,7 @@ use feedline_data::plan::ShuffleReport;
 
 use crate::plot::{Axis, Plot, Series};
 
-/// How far apart stored neighbours come, and where samples are stored by when they come.
+/// The distance of stored neighbours in the epoch, and the storage place of samples by position.
 pub(super) fn plots(report: &ShuffleReport) -> Vec<Plot> {
     vec![neighbours(report), places(report)]
 }
@@ -13,7 +13,7 @@ fn axis(name: &str) -> Axis {
     Axis { name: name.to_owned(), ..Axis::default() }
 }
 
-/// How far apart stored neighbours come.
+/// The distances in the epoch of samples that are stored side by side.
 fn neighbours(report: &ShuffleReport) -> Plot {
     let [plan, full] = &report.curves;
     let series = |name: &str, colour, points: &Vec<(f64, f64)>| Series {
@@ -23,18 +23,18 @@ fn neighbours(report: &ShuffleReport) -> Plot {
         points: points.clone(),
     };
     Plot {
-        title: "Samples stored side by side: how far apart they come".to_owned(),
-        x: axis("distance, in parts of an epoch"),
-        y: axis("share of them within it"),
+        title: "Distance in the epoch of samples stored side by side".to_owned(),
+        x: axis("distance, as a fraction of an epoch"),
+        y: axis("fraction of pairs within this distance"),
         series: vec![series("plan", 1, plan), series("full shuffle", 0, full)],
     }
 }
 
-/// Where samples are stored, and when they come.
+/// The place of samples in the source, by their position in the epoch.
 fn places(report: &ShuffleReport) -> Plot {
     let points = report.places.iter().map(|&(position, ordinal)| (position as f64, ordinal as f64)).collect();
     Plot {
-        title: "Where samples are stored, by when they come".to_owned(),
+        title: "Place in the source by position in the epoch".to_owned(),
         x: axis("position in the epoch"),
         y: axis("number in the source"),
         series: vec![Series { name: String::new(), colour: 1, is_line: false, points }],

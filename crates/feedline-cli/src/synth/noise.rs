@@ -1,14 +1,14 @@
 //! Smooth random fields: the texture of generated pictures.
 //!
-//! In: a table of random numbers, a frame (direction, scale). Out: values between -1 and 1 at points of the plane. Only
-//! `+ - * /`, `sqrt` and `floor` are used, all exact by IEEE 754, so that every machine makes the same picture.
+//! In: a table of random numbers, and a frame (direction, scale). Out: values between -1 and 1 at points of the plane. The code
+//! uses only `+ - * /`, `sqrt` and `floor`. IEEE 754 defines their results exactly, so every machine generates the same picture.
 
 use feedline_order::random::philox;
 
-/// Side of the table; a power of two, so that fields repeat without a seam.
+/// Side of the table. A power of two, so that the texture repeats without a seam.
 const SIDE: usize = 64;
 
-/// The random numbers of one picture, one after the other.
+/// The sequence of random numbers of one picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers {
     key: [u32; 2],
@@ -24,13 +24,15 @@ impl Numbers {
 
     /// 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
+        // Counter-based (Philox): number `count` of a picture is computed directly, without state.
         let block = philox([self.count, 0, self.picture as u32, (self.picture >> 32) as u32], self.key);
         self.count += 1;
         u64::from(block[0]) | u64::from(block[1]) << 32
     }
 
-    /// Uniform in `[0, 1)`, in steps that `f32` holds exactly.
+    /// Uniform in `[0, 1)`, in steps of 2^-24, which an `f32` represents exactly.
     pub(crate) fn unit(&mut self) -> f32 {
+        // The upper 24 bits: as many as the significand of an `f32` has.
         (self.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
@@ -44,7 +46,7 @@ impl Numbers {
         self.unit() < probability
     }
 
-    /// Near 0, more often than far from it, in `(-1, 1)`.
+    /// A number in `(-1, 1)` that is more often near 0: the scaled sum of three uniform numbers.
     pub(crate) fn around(&mut self) -> f32 {
         (self.unit() + self.unit() + self.unit()) / 1.5 - 1.0
     }
@@ -60,9 +62,12 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// The direction at `turn` of half a turn: 0 is right, 0.5 is down. Computed by the rational form of the circle.
+    /// A direction by its angle in half turns: 0 is right, 0.5 is down. Uses the rational parametrisation of the circle, without
+    /// sine and cosine.
     pub(super) fn at(turn: f32) -> Self {
         let turn = turn - turn.floor();
+        // The parametrisation (1-t^2, 2t)/(1+t^2) covers a quarter turn for t in 0..1. The second quarter is the first one rotated
+        // by 90 degrees.
         let (quarter, t) = if turn < 0.5 { (0, turn * 2.0) } else { (1, turn * 2.0 - 1.0) };
         let length = 1.0 + t * t;
         let (x, y) = ((1.0 - t * t) / length, 2.0 * t / length);
@@ -70,27 +75,27 @@ impl Direction {
     }
 }
 
-/// A random value at each whole point of the plane, and smooth ones between them.
+/// Value noise: a random value at each integer point of the plane, and smooth interpolation between them.
 #[derive(Debug)]
 pub(super) struct Lattice(Vec<f32>);
 
-/// How points of a picture lie in a lattice.
+/// Maps points of a picture to a lattice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LatticeFrame {
     /// The direction in which the texture is stretched.
     pub along: Direction,
-    /// By how much.
+    /// The factor by which it is stretched.
     pub stretch: f32,
     /// Pixels from one value of the lattice to the next, across the stretch.
     pub cell: f32,
-    /// Where in the lattice the picture begins.
+    /// The lattice point of the picture's top left corner.
     pub origin: (f32, f32),
 }
 
 impl Lattice {
-    /// A lattice from the next numbers.
+    /// A lattice from the next random numbers.
     pub(super) fn new(numbers: &mut Numbers) -> Self {
-        // One number of 64 bits gives four values.
+        // 64 random bits give four values.
         let values = (0..SIDE * SIDE / 4).flat_map(|_| {
             let bits = numbers.bits();
             [0, 16, 32, 48].map(|shift| f32::from((bits >> shift) as u16 as i16) / 32768.0)
@@ -102,11 +107,12 @@ impl Lattice {
     pub(super) fn add_row(&self, row: &mut [f32], (x, y): (f32, f32), step: f32, frame: &LatticeFrame, amplitude: f32) {
         let Direction { x: ax, y: ay } = frame.along;
         let (u_scale, v_scale) = (1.0 / (frame.cell * frame.stretch), 1.0 / frame.cell);
-        // Far into the positive numbers, so that cutting off is rounding down.
+        // Shifted to positive numbers, where truncation to an integer rounds down.
         let u_start = (x * ax + y * ay) * u_scale + frame.origin.0 + 8192.0;
         let v_start = (y * ax - x * ay) * v_scale + frame.origin.1 + 8192.0;
         let (u_step, v_step) = (step * ax * u_scale, -step * ay * v_scale);
         for (number, value) in row.iter_mut().enumerate() {
+            // Multiplied instead of accumulated, so that rounding errors do not grow along the row.
             let (u, v) = (u_start + number as f32 * u_step, v_start + number as f32 * v_step);
             *value += amplitude * self.at(u, v);
         }
@@ -118,14 +124,16 @@ impl Lattice {
         let (fu, fv) = (smooth(u - column as f32), smooth(v - row as f32));
         let (left, right) = (column as usize % SIDE, (column as usize + 1) % SIDE);
         let (top, bottom) = (row as usize % SIDE * SIDE, (row as usize + 1) % SIDE * SIDE);
+        // The fixed length lets the compiler omit bounds checks.
         let table: &[f32; SIDE * SIDE] = self.0.as_slice().try_into().expect("a lattice has its size");
+        // Bilinear interpolation with smoothed fractions.
         let above = table[top + left] + fu * (table[top + right] - table[top + left]);
         let below = table[bottom + left] + fu * (table[bottom + right] - table[bottom + left]);
         above + fv * (below - above)
     }
 }
 
-/// From 0 to 1 with level ends.
+/// Smoothstep: from 0 to 1 with zero slope at both ends.
 pub(super) fn smooth(t: f32) -> f32 {
     t * t * (3.0 - 2.0 * t)
 }

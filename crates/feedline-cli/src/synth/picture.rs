@@ -1,11 +1,11 @@
-//! Makes a picture that a codec takes for a photograph, and a small classifier can tell from those of other classes.
+//! Generates a picture that costs a codec as much as a photograph, and whose class a small classifier can learn.
 //!
-//! In: a seed, a number, a class, bounds of the size. Out: the bytes of a JPEG. A picture depends on nothing else, least
-//! of all on the thread that makes it.
+//! In: a seed, a number, a class, and bounds of the size. Out: the bytes of a JPEG. A picture depends on nothing else, in
+//! particular not on the thread.
 //!
-//! A class decides the range of hues, the direction of the texture and its scale; a picture draws from the range, which
-//! overlaps those of neighbours. What makes it like a photograph to a codec is detail at all scales falling as 1/f,
-//! sharp and blurred parts, soft edges and grain.
+//! The class determines a range of hues, and the direction and scale of the texture. Each picture draws from this range, which
+//! overlaps with those of neighbouring classes. Like a photograph, it has detail at all scales with a 1/f spectrum, sharp and
+//! blurred parts, soft edges, and grain.
 
 use feedline_codec::{CodecError, Subsampling, encode_jpeg};
 use feedline_order::random::mix;
@@ -13,15 +13,15 @@ use feedline_order::random::mix;
 use super::noise::{Direction, Lattice, LatticeFrame, Numbers, smooth};
 use super::shape::Shape;
 
-/// Keeps these numbers apart from other uses of the same seed.
+/// Separates these random numbers from other uses of the same seed.
 const PURPOSE: u64 = 0x5e_ed_0f_91_c7;
-/// Pixels from one point of the coarse fields to the next.
+/// Distance between two points of the coarse fields, in pixels.
 const COARSE: usize = 4;
-/// Share of grey pictures, and of those with full chroma among the others.
+/// Fraction of grey pictures, and of pictures without chroma subsampling among the others.
 const GREY: f32 = 0.03;
 const FULL_CHROMA: f32 = 0.2;
 
-/// What all pictures of a set have in common.
+/// The settings of a set of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     /// The seed.
@@ -56,6 +56,7 @@ impl Style {
         let pixels = paint(&theme, width as usize, height as usize, &mut numbers);
         if subsampling == Subsampling::Grey {
             let (rgb, _) = pixels.as_chunks::<3>();
+            // Rec. 601 luma in 8-bit fixed point: 77 + 150 + 29 = 256.
             let luma = |&[r, g, b]: &[u8; 3]| ((u32::from(r) * 77 + u32::from(g) * 150 + u32::from(b) * 29) >> 8) as u8;
             let grey: Vec<u8> = rgb.iter().map(luma).collect();
             return encode_jpeg(&grey, width, height, 1, self.quality, subsampling);
@@ -63,18 +64,19 @@ impl Style {
         encode_jpeg(&pixels, width, height, 3, self.quality, subsampling)
     }
 
-    /// The pixels of picture `number`, RGB, if it was square.
+    /// The RGB pixels of a square version of picture `number`.
     pub(crate) fn square(&self, number: u64, side: u32) -> Vec<u8> {
         let mut numbers = Numbers::new(mix(mix(self.seed) ^ PURPOSE), number);
         let theme = Theme::new(self.class_of(number), self.classes, &mut numbers);
         paint(&theme, side as usize, side as usize, &mut numbers)
     }
 
-    /// Width and height: mostly landscape, in the proportions that cameras make.
+    /// Width and height: mostly landscape, in the proportions of cameras.
     fn size(&self, numbers: &mut Numbers) -> (u32, u32) {
         const PROPORTIONS: [f32; 6] = [1.0, 1.25, 4.0 / 3.0, 4.0 / 3.0, 1.5, 16.0 / 9.0];
         let (shortest, longest) = (self.sides.0 as f32, self.sides.1 as f32);
         let proportion = PROPORTIONS[(numbers.unit() * PROPORTIONS.len() as f32) as usize];
+        // The longer side starts at about a third of the range, so that the shorter one can be `shortest`.
         let long = numbers.between(shortest + (longest - shortest) * 0.36, longest + 1.0).floor();
         let short = (long / proportion).floor().max(shortest).min(long);
         let (long, short) = ((long as u32).clamp(self.sides.0, self.sides.1), short as u32);
@@ -82,7 +84,7 @@ impl Style {
     }
 }
 
-/// What one picture looks like.
+/// The appearance of one picture.
 struct Theme {
     sky: Colour,
     ground: Colour,
@@ -90,7 +92,7 @@ struct Theme {
     along: Direction,
     stretch: f32,
     cell: f32,
-    /// How much more the texture shows in each channel.
+    /// How much stronger the texture is in each channel.
     tint: Colour,
     /// How much fine detail there is.
     detail: f32,
@@ -100,7 +102,7 @@ struct Theme {
 impl Theme {
     fn new(class: u32, classes: u32, numbers: &mut Numbers) -> Self {
         let place = class as f32 / classes as f32;
-        // Neighbours in hue are not neighbours in direction or scale.
+        // Classes with similar hues get different directions and scales.
         let scale_place = (place * 3.0 + 0.37) - (place * 3.0 + 0.37).floor();
         let turn = place * 2.0 + 0.12 * numbers.around();
         let hue = place + 0.75 / classes.max(4) as f32 * numbers.around();
@@ -119,10 +121,11 @@ impl Theme {
     }
 }
 
-/// A colour by hue (a turn of the colour circle), saturation and value.
+/// Converts HSV to RGB. The hue is in turns of the colour circle.
 pub(super) fn colour(hue: f32, saturation: f32, value: f32) -> Colour {
     let sector = (hue - hue.floor()) * 6.0;
     let channel = |offset: f32| {
+        // Modulo 6, for negative numbers too. This is the branch-free HSV formula f(n) with n = 5, 3, 1.
         let place = (offset + sector) - ((offset + sector) / 6.0).floor() * 6.0;
         value - value * saturation * place.min(4.0 - place).clamp(0.0, 1.0)
     };
@@ -138,7 +141,7 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
         cell,
         origin: (numbers.between(0.0, 64.0), numbers.between(0.0, 64.0)),
     };
-    // From large to small, each with about half the amplitude of the one before.
+    // Octaves from large to small, each with about half the amplitude of the one before (1/f).
     let coarse = [1.0, 0.5, 0.27, 0.14].map(|factor| (frame(theme.cell * factor, theme.stretch), 0.5 * factor));
     let focus = frame(theme.cell * 2.2, 1.0);
     let blend = frame(theme.cell * 3.0, 1.3);
@@ -170,11 +173,13 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
             lattice.add_row(&mut texture_row, (0.0, y as f32), 1.0, frame, *amplitude);
         }
         for x in 0..width {
+            // Simulates a limited depth of field: fine texture is weaker out of focus.
             let sharpness = smooth((0.74 + 1.3 * focus_row[x]).clamp(0.3, 1.0));
             let texture = texture_row[x] * sharpness;
-            // Rounded off, so that strong texture does not turn into black and white specks.
+            // Soft limit, so that strong texture does not become black and white specks.
             texture_row[x] = texture / (1.0 + 0.7 * texture.abs());
             let down = y as f32 / height as f32;
+            // The blend from sky to ground, with an irregular horizon.
             let share = smooth(((down - horizon) * 3.0 + 0.5 + 0.9 * blend_row[x]).clamp(0.0, 1.0));
             let across = (x as f32 * light.x + y as f32 * light.y) / side;
             let brightness = 0.85 + 0.3 * across + 0.55 * relief_row[x] * (0.4 + 0.6 * share) + texture_row[x];
@@ -191,7 +196,7 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
     pixels
 }
 
-/// A field that is smooth over several pixels: computed at every fourth, read by linear interpolation.
+/// A smooth field, computed at every fourth pixel and interpolated linearly.
 struct SmoothField {
     columns: usize,
     values: Vec<f32>,
@@ -199,6 +204,7 @@ struct SmoothField {
 
 impl SmoothField {
     fn new(lattice: &Lattice, width: usize, height: usize, octaves: &[(LatticeFrame, f32)]) -> Self {
+        // One point more on each side, so that interpolation never reads outside.
         let (columns, rows) = (width / COARSE + 2, height / COARSE + 2);
         let mut values = vec![0.0; columns * rows];
         for (number, row) in values.chunks_exact_mut(columns).enumerate() {
@@ -210,6 +216,7 @@ impl SmoothField {
     }
 
     fn read_row(&self, y: usize, target: &mut [f32]) {
+        // Two neighbouring rows of the coarse field.
         let (above, below) = self.values[y / COARSE * self.columns..].split_at(self.columns);
         let down = (y % COARSE) as f32 / COARSE as f32;
         let at = |column: usize| above[column] + down * (below[column] - above[column]);
@@ -222,11 +229,12 @@ impl SmoothField {
     }
 }
 
-/// From light to bytes, with grain: the same on all channels, and a little on each.
+/// Converts colours to bytes and adds grain: common grain for all channels, and weaker grain for single ones.
 fn develop(row: &[Colour], grain: f32, key: u64, pixels: &mut Vec<u8>) {
     for (x, colour) in row.iter().enumerate() {
         let bits = mix(key.wrapping_add(x as u64));
         let piece = |shift: u32| ((bits >> shift) & 0xffff) as f32 / 32768.0 - 1.0;
+        // The sum of two uniform numbers has a triangular distribution, which is closer to film grain.
         let common = (piece(0) + piece(16)) * grain;
         let own = [piece(32), 0.0, piece(48)];
         for (channel, own) in colour.iter().zip(own) {

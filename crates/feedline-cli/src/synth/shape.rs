@@ -1,9 +1,9 @@
-//! Things in a picture: ellipses and boxes with soft edges, their own colour, shade and texture.
+//! Objects in a picture: ellipses and boxes with soft edges, and their own colour, shade and texture.
 
 use super::noise::{Direction, Numbers, smooth};
 use super::picture::{Colour, colour};
 
-/// One thing.
+/// One object.
 #[derive(Debug)]
 pub(super) struct Shape {
     outline: Outline,
@@ -13,10 +13,10 @@ pub(super) struct Shape {
     half: (f32, f32),
     /// The first and the last row that it may touch.
     rows: (f32, f32),
-    /// One over the width of the edge, as a share of the half sides.
+    /// The inverse of the edge's width, relative to the half sides.
     sharpness: f32,
     colour: Colour,
-    /// How far the outline follows the relief of the picture, as a share of the half sides.
+    /// How far the outline follows the relief of the picture, relative to the half sides.
     roughness: f32,
     /// How much the light falls off from one side to the other.
     shade: f32,
@@ -31,7 +31,7 @@ enum Outline {
 }
 
 impl Shape {
-    /// A thing of a picture of this size; half of them have the accent colour.
+    /// A random object in a picture of this size. Half of the objects have the accent colour.
     pub(super) fn new(numbers: &mut Numbers, width: f32, height: f32, accent: Colour) -> Self {
         let outline = if numbers.happens(0.6) { Outline::Ellipse } else { Outline::Box };
         let side = width.min(height);
@@ -64,6 +64,7 @@ impl Shape {
         let last = ((self.centre.0 + reach).max(0.0) as usize).min(row.len());
         for x in first..last.max(first) {
             let right = x as f32 - self.centre.0;
+            // Rotated into the axes of the shape, in units of its half sides.
             let along = (right * self.along.x + down * self.along.y) / self.half.0;
             let across = (down * self.along.x - right * self.along.y) / self.half.1;
             let distance = match self.outline {
@@ -74,6 +75,7 @@ impl Shape {
             if distance >= 1.0 {
                 continue;
             }
+            // 0 outside of the edge, 1 inside, with a smooth transition (antialiasing).
             let cover = smooth(((1.0 - distance) * self.sharpness).min(1.0));
             let brightness = 0.9 + self.shade * across + 0.25 * relief[x] + self.texture * texture[x];
             for (channel, own) in row[x].iter_mut().zip(&self.colour) {
@@ -83,7 +85,7 @@ impl Shape {
     }
 }
 
-/// No point of a shape is farther from its centre; a rough outline leaves its half sides by less than half of them.
+/// Upper limit of the distance of a point from the centre. A rough outline exceeds the half sides by less than half of them.
 fn reach(half: (f32, f32)) -> f32 {
     1.5 * (half.0 + half.1)
 }

@@ -2,8 +2,8 @@
 
 use crate::support::{fail, json, pictures, succeed, write_plan};
 
-/// Every fifth sample is slow, and a second delay falls on some, drawn anew each epoch. A slow sample takes far longer than a
-/// thread of a busy machine waits for a core.
+/// Every fifth sample is slow. A second delay affects 30 % of the samples, drawn anew in each epoch. A slow sample takes far longer
+/// than a thread of a busy machine waits for a core.
 const DELAYS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 8\n\
     [[ops]]\nop = \"Delay\"\ncosts_ms = [1.0, 1.0, 400.0, 1.0, 1.0]\n[[ops]]\nop = \"Delay\"\ncosts_ms = [20.0]\np = 0.3\n";
 
@@ -23,7 +23,7 @@ fn cost_names_the_slow_samples_and_predicts_them() {
     assert_eq!(slowest.len(), 6);
     for slow in slowest {
         assert_eq!(id(slow["key"].as_str().unwrap()) % 5, 2, "{slow}");
-        // Costs are kept in steps of 0.07 %, rounded down.
+        // Costs are stored with a resolution of 0.07 %, rounded down.
         assert!(slow["ms"].as_f64().unwrap() > 399.0, "{slow}");
         assert!(slow["predicted_ms"].as_f64().unwrap() > 270.0, "{slow}");
     }

@@ -1,4 +1,4 @@
-//! The commands as users see them: arguments in; files, text and exit codes out.
+//! Tests the commands from outside: arguments in; files, text and exit codes out.
 
 #![expect(
     clippy::unwrap_used,

@@ -64,7 +64,7 @@ fn pack_tells_people_what_it_did() {
     for part in [
         "packed 31 samples into 1 shards",
         "1 keys differ",
-        "pictures were made smaller",
+        "pictures were shrunk",
         "1 pictures are damaged and were kept",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
@@ -82,10 +82,10 @@ fn wrong_arguments_of_pack_are_refused() {
     fail(&["pack", "pictures", "file"], folder.path(), &["cannot write", "file"]);
 }
 
-/// Many pictures, each of which becomes a shard of its own.
+/// Number of pictures. Each becomes a separate shard.
 const MANY: u64 = 600;
 
-/// Starts a long run and waits until it has made some shards.
+/// Starts a long run and waits until it has written some shards.
 fn started() -> (TempDir, Running) {
     let folder = tempfile::tempdir().unwrap();
     write_pictures(&folder.path().join("pictures"), MANY, 3).unwrap();
@@ -95,7 +95,7 @@ fn started() -> (TempDir, Running) {
     (folder, running)
 }
 
-/// Runs the same again to the end, and compares with a run that nobody stopped.
+/// Runs the same command to the end, and compares with an uninterrupted run.
 fn check_goes_on(folder: &Path) {
     let done = shards(&folder.join("out"));
     assert!((20..MANY as usize).contains(&done.len()), "{} shards when it was stopped", done.len());

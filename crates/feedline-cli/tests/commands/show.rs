@@ -46,5 +46,5 @@ fn show_refuses_a_plan_without_pictures() {
     let folder = tempfile::tempdir().unwrap();
     let plan = "batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [7]\n";
     fs::write(folder.path().join("plan.toml"), plan).unwrap();
-    fail(&["show", "plan.toml", "out.png"], folder.path(), &["no field holds pictures", "\"data\" uint8 [7]"]);
+    fail(&["show", "plan.toml", "out.png"], folder.path(), &["no field contains pictures", "\"data\" uint8 [7]"]);
 }

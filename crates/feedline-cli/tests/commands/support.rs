@@ -1,4 +1,4 @@
-//! The command as a user runs it, and what is needed to run it on.
+//! Runs the command like a user, and creates its input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use feedline_data::testing::write_pictures;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Ops that give pictures of different sizes, and of one.
+/// Ops that give pictures of different sizes, and of one size.
 pub(crate) const DECODE: &str = "[[ops]]\nop = \"DecodeImage\"\n";
 pub(crate) const CROP: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n";
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub code: Option<i32>,
@@ -36,7 +36,7 @@ pub(crate) fn feedline(arguments: &[&str], folder: &Path) -> Ran {
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs `feedline`, which has to succeed.
+/// Runs `feedline`, which must succeed.
 #[track_caller]
 pub(crate) fn succeed(arguments: &[&str], folder: &Path) -> Ran {
     let ran = feedline(arguments, folder);
@@ -44,7 +44,7 @@ pub(crate) fn succeed(arguments: &[&str], folder: &Path) -> Ran {
     ran
 }
 
-/// Runs `feedline`, which has to fail with one line that contains all of `parts`.
+/// Runs `feedline`, which must fail with one line that contains all of `parts`.
 #[track_caller]
 pub(crate) fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
     let ran = feedline(arguments, folder);
@@ -85,13 +85,13 @@ pub(crate) fn pictures() -> TempDir {
     folder
 }
 
-/// The one JSON document on the stdout of a command that has to succeed.
+/// The single JSON document on the stdout of a command that must succeed.
 #[track_caller]
 pub(crate) fn json(arguments: &[&str], folder: &Path) -> Value {
     serde_json::from_str(&succeed(arguments, folder).stdout).unwrap()
 }
 
-/// Decodes a file, which has to be whole.
+/// Decodes a file, which must be complete.
 #[track_caller]
 pub(crate) fn decode(path: &Path) -> Picture {
     let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 26, fast: None, cancel: &|| false };
@@ -100,7 +100,7 @@ pub(crate) fn decode(path: &Path) -> Picture {
     picture
 }
 
-/// Waits until something is there.
+/// Waits until a condition is true.
 #[track_caller]
 pub(crate) fn wait_until(is_there: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
@@ -110,22 +110,22 @@ pub(crate) fn wait_until(is_there: impl Fn() -> bool) {
     }
 }
 
-/// A command that runs until it is stopped, at the latest when the test ends.
+/// A command that runs until it is stopped, at the latest at the end of the test.
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts a command that nobody listens to.
+    /// Starts a command and ignores its output.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Ends it without asking.
+    /// Kills the process.
     pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Presses Ctrl-C, and checks that it ends soon and as it should.
+    /// Sends Ctrl-C, and checks that it ends soon with the right exit code.
     #[track_caller]
     pub(crate) fn interrupt(mut self) {
         let asked = Instant::now();
@@ -138,7 +138,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended before, which is what is wanted.
+        // It may have ended before.
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
     }

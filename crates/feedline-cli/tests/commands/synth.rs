@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Running, command, decode, fail, files, json, succeed, wait_until};
 
-/// Arguments for small pictures, which are made quickly without optimisation too.
+/// Arguments for small pictures, which are generated quickly even without optimisation.
 fn synth<'a>(folder: &'a str, images: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["synth", folder, "--images", images, "--size", "32-64", "--classes", "4"], more].concat()
 }
@@ -59,7 +59,7 @@ fn a_failed_synth_names_the_file_and_leaves_no_part_of_it() {
     assert!(files(&folder.path().join("out")).iter().all(|path| path.extension().unwrap() == "jpg"));
 }
 
-/// Starts a long synth and waits until it has made some pictures.
+/// Starts a long run and waits until it has written some pictures.
 fn started(folder: &Path) -> Running {
     let arguments = synth("out", "1000000", &["--workers", "2"]);
     let running = Running::start(&mut command(&arguments, folder));
@@ -67,7 +67,7 @@ fn started(folder: &Path) -> Running {
     running
 }
 
-/// Decodes all pictures; gives the files that are none.
+/// Decodes all pictures. Returns the other files.
 fn others(folder: &Path) -> Vec<PathBuf> {
     let (pictures, others): (Vec<_>, Vec<_>) =
         files(folder).into_iter().partition(|path| path.extension().is_some_and(|extension| extension == "jpg"));

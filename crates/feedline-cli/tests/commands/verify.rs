@@ -27,7 +27,7 @@ fn verify_says_of_each_law_that_it_holds() {
     assert_eq!((said[7], laws[7]["name"].as_str().unwrap()), ((1, "not applicable"), "offloaded = local"));
     assert!(laws[7]["detail"].as_str().unwrap().contains("feedline://"));
     assert!(laws.iter().all(|law| law["seconds"].as_f64().is_some() && law.get("counterexample").is_none()));
-    // Indexes that the first configuration made were used.
+    // The indexes that the first configuration built were used.
     assert!(!laws[6]["detail"].as_str().unwrap().contains("(0 samples used one)"), "{}", laws[6]);
     let text = succeed(&["verify", "plan.toml", "--samples", "16", "--epochs", "1"], folder.path());
     assert!(text.stdout.starts_with("\"plan.toml\": the first 16 of 30 samples, 1 epoch"), "{}", text.stdout);
@@ -51,7 +51,7 @@ fn a_plan_that_cannot_run_is_an_error_and_no_verdict() {
     write_plan(folder.path(), "plan.toml", "batch_size = 4", "[[ops]]\nop = \"DecodeImage\"\n");
     fail(&["verify", "plan.toml"], folder.path(), &["plan.toml", "\"image\" has shape"]);
     write_plan(folder.path(), "plan.toml", "batch_size = 4000\ndrop_last = true", CROP);
-    fail(&["verify", "plan.toml", "--json"], folder.path(), &["nothing to look at"]);
+    fail(&["verify", "plan.toml", "--json"], folder.path(), &["nothing to check"]);
     fail(&["verify", "missing.toml"], folder.path(), &["cannot read plan \"missing.toml\""]);
 }
 

@@ -10,14 +10,14 @@ use super::DoctorError;
 use super::cached::best_cache;
 use super::parts::{Parts, samples_of_a_batch, step};
 use super::remedy::Change;
-use super::trial::Apart;
+use super::trial::TrialMachine;
 use super::verdict::Bound;
 use super::watch::{Job, Trainer, watch, watch_loader};
 
 /// Factor by which larger reads are tried.
-const MORE: u64 = 4;
+const READ_FACTOR: u64 = 4;
 /// Duration of an offload profile, or of a run with another batch size, in multiples of a part's.
-const PROFILE: f64 = 3.0;
+const PROFILE_FACTOR: f64 = 3.0;
 
 /// A changed plan whose speed is to be measured.
 #[derive(Clone, Debug)]
@@ -39,8 +39,9 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
     let is_exact = !plan.ops().iter().any(PlannedOp::is_approximate);
     let has_index = plan.config().seek_index == SeekIndexUse::Auto;
     let is_near = plan.source().peer().is_some() && plan.config().offload == Policy::None;
-    let index_note = "indexes are made in the first epoch; the pixels stay the same";
-    let reads_note = "larger pieces, one behind the other; samples are drawn from a reservoir of them";
+    let index_note = "indexes are built in the first epoch; the pixels stay the same";
+    let reads_note = "larger sequential reads; samples are shuffled in a reservoir";
+    // A cache helps whenever preparation is the limit, whichever part of it, including single slow samples.
     let is_cached = is_loading || matches!(bound, Bound::Python | Bound::HeadOfLine);
     let cache = is_cached.then(|| best_cache(plan, parts, job.machine)).flatten();
     let possible = [
@@ -58,7 +59,7 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
             Ok(plan) => found.extend(plan.map(|plan| Alternative { change, plan, note })),
             // Not every change fits every setting. For example, samples that are read in sequence cannot be cached.
             Err(DoctorError::Plan(error)) => {
-                tracing::debug!(%error, change = change.name(), "does not go with the plan");
+                tracing::debug!(%error, change = change.name(), "a change does not fit the plan");
             }
             Err(error) => return Err(error),
         }
@@ -68,11 +69,12 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
 
 /// Sequential reads if samples are stored next to each other, or longer ones.
 fn larger_reads(plan: &Plan) -> Option<Change> {
+    // Only sources with blocks, such as shards, can be read in sequence.
     plan.source().blocks()?;
     let block = match &plan.settings().shuffle {
         Shuffle::Never => return None,
         Shuffle::Full => ReservoirConfig::default().block,
-        Shuffle::Reservoir(config) => ByteSize(config.block.0.saturating_mul(MORE)),
+        Shuffle::Reservoir(config) => ByteSize(config.block.0.saturating_mul(READ_FACTOR)),
     };
     Some(Change::Reads { block: block.0 })
 }
@@ -91,8 +93,8 @@ fn other_batch(plan: &Plan, bound: Bound) -> Option<Change> {
 
 fn batch_note(bound: Bound) -> &'static str {
     match bound {
-        Bound::Memory => "more batches fit in the budget; the learning rate may have to follow",
-        _ => "measured with your step; the learning rate may have to follow",
+        Bound::Memory => "more batches fit into the budget; the learning rate may need to change",
+        _ => "measured with your step; the learning rate may need to change",
     }
 }
 
@@ -105,12 +107,15 @@ impl Alternative {
         bound: Bound,
         trainer: &mut dyn Trainer,
     ) -> Result<f64, DoctorError> {
-        let machine = &Apart::new(&self.change, job.machine)?.machine;
+        // Keeps the folder of the trial until this function returns.
+        let machine = &TrialMachine::new(&self.change, job.machine)?.machine;
         let job = Job { plan: &self.plan, machine, ..job };
-        let longer = Job { seconds: PROFILE * job.seconds, ..job };
+        let longer = Job { seconds: PROFILE_FACTOR * job.seconds, ..job };
         let times = match self.change {
+            // Slow samples are a matter of order, which parts measured alone do not show. Then the whole job runs, below.
             Change::Cache { .. } if bound != Bound::HeadOfLine => parts.measure_cached(job, trainer)?.times(),
             Change::Offload => return profiled(longer, trainer),
+            // Only the step depends on the batch size, so only the step is measured again.
             Change::BatchSize { .. } if bound == Bound::Step => {
                 let step_ms = step(job, trainer)?;
                 Parts { batch_size: samples_of_a_batch(&self.plan), step_ms, ..parts.clone() }.times()
@@ -131,11 +136,13 @@ fn profiled(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError>
     let report = loader.offload();
     loader.close();
     let measured = watched?.samples_per_second();
+    // The advisor changes its decisions during the run, so its prediction for the final ones counts, if it has one.
     Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
 }
 
 /// The plan's ops with approximate decoding.
 pub(super) fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
+    // Rebuilt from its table, so that the changed parameter is checked like user input.
     let registry = Registry::core();
     let change = |planned: &PlannedOp| {
         if !is_decoder(planned) {

@@ -8,20 +8,20 @@ use super::log::{BatchTime, LoadedBy, Percentiles};
 use super::period::{Period, Split, median, period};
 
 /// Number of batches before anything but a period is reported.
-const LEAST_BATCHES: usize = 24;
+const MIN_BATCHES: usize = 24;
 /// The first batch of an epoch is slow if the wait is this many times the median of the others, and this long.
-const SLOW_START: f64 = 4.0;
-const LEAST_START_MS: f64 = 20.0;
+const SLOW_START_RATIO: f64 = 4.0;
+const MIN_START_MS: f64 = 20.0;
 /// Least ratio between the last and the first quarter for a drift.
-const DRIFT: f64 = 1.25;
+const MIN_DRIFT_RATIO: f64 = 1.25;
 /// Least fraction of rising pairs for a drift. In random order it is a half.
-const RISING: f64 = 0.75;
-/// Number of pairs to compare.
-const MOST_PAIRS: usize = 200;
+const MIN_RISING_SHARE: f64 = 0.75;
+/// Determines how many pairs are compared: about twice this number.
+const MAX_PAIRS: usize = 200;
 /// Periods whose waits differ by less than this fraction of a batch's time are not reported.
-const LEAST_SHARE: f64 = 0.05;
+const MIN_PERIOD_SHARE: f64 = 0.05;
 /// Least fraction of each kind of batches.
-const LEAST_KIND: f64 = 0.05;
+const MIN_KIND_SHARE: f64 = 0.05;
 
 /// The cause of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,31 +81,32 @@ impl fmt::Display for Anomaly {
                 ordinal(*batches),
                 match cause {
                     PeriodCause::Workers => format!(
-                        "{batches} workers prepare whole batches, and the consumer waits for all of them in turn; it is bound by the \
+                        "{batches} workers each prepare whole batches, and the consumer waits for all of them in turn. The bottleneck is the \
                          workers"
                     ),
                     PeriodCause::Loading => format!(
-                        "something that is slow to load comes every {batches} batches: a slow sample in a short epoch, or the end \
+                        "something is slow to load every {batches} batches: a slow sample in a short epoch, or the end \
                          of a block or shard"
                     ),
-                    PeriodCause::Step =>
-                        format!("the step itself does something every {batches} batches: it logs, saves or validates"),
+                    PeriodCause::Step => format!(
+                        "the training step does extra work every {batches} batches, for example logging, saving or validation"
+                    ),
                 }
             ),
             Self::SlowStarts { first_ms, usual_ms } => write!(
                 f,
-                "the first batch of an epoch takes {first_ms:.0} ms, others {usual_ms:.1} ms: workers or buffers are built \
-                 anew each epoch"
+                "the first batch of an epoch takes {first_ms:.0} ms, others {usual_ms:.1} ms: workers or buffers are created \
+                 again in each epoch"
             ),
             Self::Drift { first_ms, last_ms } if last_ms > first_ms => write!(
                 f,
-                "batches take longer and longer, {first_ms:.1} ms at first and {last_ms:.1} ms at last: memory that \
-                 leaks, a processor that is throttled, or a store that slows down"
+                "batches take longer and longer, {first_ms:.1} ms at first and {last_ms:.1} ms at the end: a memory \
+                 leak, a throttled processor, or a store that slows down"
             ),
             Self::Drift { first_ms, last_ms } => write!(
                 f,
-                "batches take less and less, {first_ms:.1} ms at first and {last_ms:.1} ms at last: caches fill; \
-                 measure longer before you judge"
+                "batches get faster, {first_ms:.1} ms at first and {last_ms:.1} ms at the end: caches fill; \
+                 measure for longer"
             ),
             Self::Bimodal { quick_ms, slow_ms, slow_share } => write!(
                 f,
@@ -119,6 +120,7 @@ impl fmt::Display for Anomaly {
 
 fn ordinal(number: usize) -> String {
     let ending = match (number % 10, number % 100) {
+        // 11th, 12th and 13th are exceptions to the last digit.
         (_, 11..=13) => "th",
         (1, _) => "st",
         (2, _) => "nd",
@@ -139,18 +141,20 @@ pub(super) fn anomalies(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
         LoadedBy::Foreign => PeriodCause::Workers,
     };
     let usual = Percentiles::of(totals.iter().copied()).p50;
-    let matters = |period: &Period| period.slow_ms - period.quick_ms >= LEAST_SHARE * usual;
+    // A period is only worth a report if it costs a visible part of the time of a batch.
+    let matters = |period: &Period| period.slow_ms - period.quick_ms >= MIN_PERIOD_SHARE * usual;
     let has_period = period(&loads).filter(matters).map(|period| (period, of_loading));
     let has_period = has_period.or_else(|| {
         let cause = if waits_longer(log, &totals) { of_loading } else { PeriodCause::Step };
         Some((period(&totals)?, cause))
     });
     found.extend(has_period.map(|(period, cause)| Anomaly::Period { period, cause }));
-    if log.len() < LEAST_BATCHES {
+    if log.len() < MIN_BATCHES {
         return found;
     }
     found.extend(slow_starts(log));
     found.extend(drift(&totals));
+    // A period, a slow start or a drift also makes two kinds of batches. They explain more.
     if found.is_empty() {
         found.extend(bimodal(&totals));
     }
@@ -172,13 +176,14 @@ fn waits_longer(log: &[BatchTime], totals: &[f64]) -> bool {
 fn slow_starts(log: &[BatchTime]) -> Option<Anomaly> {
     let (mut firsts, mut others) = (Vec::new(), Vec::new());
     for pair in log.windows(2) {
+        // The first batch of the log has no predecessor. It may be the start of the run, and is left out.
         let is_first = pair[0].epoch != pair[1].epoch;
         if is_first { &mut firsts } else { &mut others }.push(pair[1].load_ms());
     }
     firsts.sort_by(f64::total_cmp);
     others.sort_by(f64::total_cmp);
     let (first_ms, usual_ms) = (median(&firsts), median(&others));
-    let is_slow = firsts.len() >= 2 && first_ms >= LEAST_START_MS && first_ms >= SLOW_START * usual_ms;
+    let is_slow = firsts.len() >= 2 && first_ms >= MIN_START_MS && first_ms >= SLOW_START_RATIO * usual_ms;
     is_slow.then_some(Anomaly::SlowStarts { first_ms, usual_ms })
 }
 
@@ -190,22 +195,26 @@ fn drift(times: &[f64]) -> Option<Anomaly> {
         median(&sorted)
     };
     let (first_ms, last_ms) = (middle(&times[..quarter]), middle(&times[times.len() - quarter..]));
-    let stride = times.len().div_ceil(MOST_PAIRS.isqrt() * 2);
+    // n values have about n^2/2 pairs. 2 * sqrt(200) = 28 medians give at most about 400 pairs, whatever the length of the log.
+    let stride = times.len().div_ceil(MAX_PAIRS.isqrt() * 2);
     let some: Vec<f64> = times.chunks(stride).map(middle).collect();
     let pairs =
         || some.iter().enumerate().flat_map(|(number, early)| some[number + 1..].iter().map(move |l| (early, l)));
+    // The fraction of concordant pairs, as in Kendall's tau: robust against single slow batches.
     let rising = pairs().filter(|(early, late)| late > early).count() as f64 / pairs().count().max(1) as f64;
-    let is_slower = last_ms > DRIFT * first_ms && rising > RISING;
-    let is_faster = first_ms > DRIFT * last_ms && rising < 1.0 - RISING;
+    let is_slower = last_ms > MIN_DRIFT_RATIO * first_ms && rising > MIN_RISING_SHARE;
+    let is_faster = first_ms > MIN_DRIFT_RATIO * last_ms && rising < 1.0 - MIN_RISING_SHARE;
     (is_slower || is_faster).then_some(Anomaly::Drift { first_ms, last_ms })
 }
 
 fn bimodal(times: &[f64]) -> Option<Anomaly> {
     let Split { is_slow, slow_ms, quick_ms } = Split::of(times)?;
     let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
-    let are_kinds = (LEAST_KIND..=1.0 - LEAST_KIND).contains(&slow_share);
+    let are_kinds = (MIN_KIND_SHARE..=1.0 - MIN_KIND_SHARE).contains(&slow_share);
     // Two kinds have little in between, unlike a long tail.
+    // Within 30 % of a kind's median a batch belongs to that kind.
     let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
+    // Fewer than half as many batches in between as in the smaller kind.
     let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;
     (are_kinds && are_apart).then_some(Anomaly::Bimodal { quick_ms, slow_ms, slow_share })
 }

@@ -11,14 +11,14 @@ use super::remedy::Change;
 use super::trial::free_bytes;
 
 /// The fraction of the machine's memory, or of free disk space, that a cache may use.
-const SHARE: f64 = 0.5;
+const MAX_SHARE: f64 = 0.5;
 /// Overhead of a cache: relative, and per sample.
-const SPARE: f64 = 1.1;
-const OVERHEAD: f64 = 256.0;
-/// A name or other text.
-const TEXT: f64 = 64.0;
+const SIZE_MARGIN: f64 = 1.1;
+const SAMPLE_OVERHEAD_BYTES: f64 = 256.0;
+/// Assumed bytes of a name or another text.
+const TEXT_BYTES: f64 = 64.0;
 /// Among forms that are nearly as fast, the smallest is chosen.
-const NEARLY: f64 = 0.9;
+const NEARLY_BEST: f64 = 0.9;
 
 /// A cut at which samples could be cached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,7 +44,8 @@ pub(super) fn cache_points(plan: &Plan, parts: &Parts) -> Vec<CachePoint> {
         CachePoint {
             after: before.last().map_or_else(|| "read".to_owned(), |op| op.name().to_string()),
             form: forms.into_iter().find(|form| plan.cut_of(*form).0 == cut),
-            bytes: (bytes_at(plan, parts, cut) * plan.source().len() as f64 * SPARE) as u64,
+            // For the whole source, not only for this rank's share: over the epochs a rank gets all samples.
+            bytes: (bytes_at(plan, parts, cut) * plan.source().len() as f64 * SIZE_MARGIN) as u64,
             saved_ms: parts.read_ms() + parts.ops[..cut].iter().map(|op| op.ms).sum::<f64>(),
             lost: before.iter().filter(is_random).map(|op| op.name().to_string()).collect(),
         }
@@ -58,22 +59,25 @@ fn bytes_at(plan: &Plan, parts: &Parts, cut: usize) -> f64 {
     let mut bytes = 0.0;
     for (planned, part) in plan.ops()[..cut].iter().zip(&parts.ops).rev() {
         let names: Vec<&str> = planned.op().on().names().collect();
+        // Going backwards, the last op that writes a field determines its size. Bytes of an op are spread over its fields.
         let new = names.iter().filter(|name| !known.contains(name)).count();
         bytes += part.bytes * new as f64 / names.len().max(1) as f64;
         known.extend(names);
     }
     let stored = |kind: &Kind| !matches!(kind, Kind::Tensor { .. } | Kind::Text);
     let count = plan.loaded().iter().filter(|(_, kind)| stored(kind)).count();
+    // Fields that no op has changed keep the size in which they were loaded.
     for (_, kind) in plan.loaded().iter().filter(|(name, _)| !known.contains(&&***name)) {
         bytes += match kind {
             Kind::Tensor { dtype, shape, .. } => {
                 shape.iter().map(|side| side.unwrap_or(1) as f64).product::<f64>() * dtype.bytes() as f64
             }
-            Kind::Text => TEXT,
+            Kind::Text => TEXT_BYTES,
+            // Stored bytes are only known in total, so they are divided equally among the stored fields.
             _ => parts.read_bytes / count.max(1) as f64,
         };
     }
-    bytes + OVERHEAD
+    bytes + SAMPLE_OVERHEAD_BYTES
 }
 
 /// The best cache and its size: the form that saves the most time, in memory if all samples fit, otherwise on disk.
@@ -81,15 +85,16 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
     if plan.config().cache.is_some() {
         return None;
     }
-    let room = machine.memory_bytes.unwrap_or(u64::MAX) as f64 * SHARE;
+    // Without a known size of the memory, everything fits.
+    let room = machine.memory_bytes.unwrap_or(u64::MAX) as f64 * MAX_SHARE;
     if let Some((form, bytes)) = best(plan, parts, room) {
         let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(bytes));
         return Some((Change::Cache { form, ram: Some(bytes), disk: None }, note));
     }
     let free = machine.cache_folder.as_deref().map_or(0, free_bytes);
-    let (form, bytes) = best(plan, parts, free as f64 * SHARE)?;
+    let (form, bytes) = best(plan, parts, free as f64 * MAX_SHARE)?;
     let note = format!(
-        "{} in the cache folder, more than there is memory for; from the second epoch on; no augmentation is lost. What was just kept is \
+        "{} in the cache folder, because memory does not suffice; from the second epoch on; no augmentation is lost. Measured while the samples are \
          in the file cache, so a disk may be slower",
         ByteSize(bytes)
     );
@@ -99,11 +104,12 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
 /// The form that makes the job fastest among those that fit.
 fn best(plan: &Plan, parts: &Parts, room: f64) -> Option<(CacheForm, u64)> {
     let points = cache_points(plan, parts).into_iter().filter(|point| (point.bytes as f64) < room);
-    let rate = |form| parts.with_kept(plan.cut_of(form).0).times().samples_per_second();
+    let rate = |form| parts.with_cached(plan.cut_of(form).0).times().samples_per_second();
     let possible: Vec<_> = points.filter_map(|point| Some((point.form?, point.bytes, rate(point.form?)))).collect();
     let most = possible.iter().map(|(.., rate)| *rate).fold(0.0, f64::max);
+    // A cache that makes the job no faster is not proposed.
     let gains = most > parts.times().samples_per_second();
-    let nearly = possible.into_iter().filter(|(.., rate)| gains && *rate >= NEARLY * most);
+    let nearly = possible.into_iter().filter(|(.., rate)| gains && *rate >= NEARLY_BEST * most);
     nearly.min_by_key(|(_, bytes, _)| *bytes).map(|(form, bytes, _)| (form, bytes))
 }
 

@@ -7,12 +7,12 @@
 use serde::Serialize;
 
 /// Windows in which threads needed less than this fraction of a core are ignored.
-const LEAST_WANTED: f64 = 0.1;
+const MIN_DEMAND: f64 = 0.1;
 /// The share varies if its range is wider than this fraction of it.
-const STEADY: f64 = 0.1;
+const STEADY_RANGE: f64 = 0.1;
 /// Percentiles that bound the range.
-const LOW: f64 = 0.1;
-const HIGH: f64 = 0.9;
+const LOW_PERCENTILE: f64 = 0.1;
+const HIGH_PERCENTILE: f64 = 0.9;
 
 /// The fraction of the time in which runnable threads did run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -46,22 +46,24 @@ impl CoreShare {
     /// The share of threads with these totals, if there are no windows. It must fit these totals: with the share of another run, a
     /// job that needs little CPU would seem to wait far longer.
     pub(super) fn steady(ran: f64, queued: f64) -> Self {
+        // Time on a core divided by the time in which a core was needed.
         let share = if ran > 0.0 { ran / (ran + queued.max(0.0)) } else { 1.0 };
         Self { low: share, mean: share, high: share }
     }
 
     /// The share over the windows of a run, if they contain enough.
     pub(super) fn of(windows: &[CoreWindow]) -> Option<Self> {
-        let wanted =
-            |window: &&CoreWindow| window.ran > 0.0 && window.ran + window.queued > LEAST_WANTED * window.seconds;
-        let told: Vec<&CoreWindow> = windows.iter().filter(wanted).collect();
-        let mut shares: Vec<f64> = told.iter().map(|window| window.ran / (window.ran + window.queued)).collect();
+        let has_demand =
+            |window: &&CoreWindow| window.ran > 0.0 && window.ran + window.queued > MIN_DEMAND * window.seconds;
+        let used: Vec<&CoreWindow> = windows.iter().filter(has_demand).collect();
+        let mut shares: Vec<f64> = used.iter().map(|window| window.ran / (window.ran + window.queued)).collect();
         shares.sort_by(f64::total_cmp);
         let (first, last) = (shares.first()?, shares.last()?);
         let at = |part: f64| shares.get((part * shares.len() as f64) as usize).copied();
-        let (ran, queued) = told.iter().fold((0.0, 0.0), |sum, window| (sum.0 + window.ran, sum.1 + window.queued));
+        let (ran, queued) = used.iter().fold((0.0, 0.0), |sum, window| (sum.0 + window.ran, sum.1 + window.queued));
+        // Weighted by time, unlike the percentiles, which count windows. So the mean may lie outside of them.
         let mean = ran / (ran + queued);
-        let (low, high) = (at(LOW).unwrap_or(*first), at(HIGH).unwrap_or(*last));
+        let (low, high) = (at(LOW_PERCENTILE).unwrap_or(*first), at(HIGH_PERCENTILE).unwrap_or(*last));
         Some(Self { low: low.min(mean), mean, high: high.max(mean) })
     }
 
@@ -73,7 +75,7 @@ impl CoreShare {
 
     /// Whether it varied so much that measurements at different times are not comparable.
     pub(crate) fn varies(&self) -> bool {
-        self.high > (1.0 + STEADY) * self.low
+        self.high > (1.0 + STEADY_RANGE) * self.low
     }
 }
 

@@ -21,12 +21,14 @@ impl ThreadTime {
     /// If the system does not report waits for a core: threads wait only for each other.
     pub(super) fn modelled(all: f64, ops_cpu: f64, workers: usize, cores: usize) -> Self {
         let silent = Self { all, cpu: ops_cpu, core_wait: 0.0 };
+        // The wait is part of the time without CPU, so it cannot be longer.
         let core_wait = silent.waits_for_each_other(workers, cores).min((all - ops_cpu).max(0.0));
         Self { core_wait, ..silent }
     }
 
     /// The number of cores that `workers` threads got, out of `cores`.
     pub(super) fn free_cores(&self, workers: usize, cores: usize) -> f64 {
+        // The rest of the wait is due to other processes: they take the core for that long per unit of our CPU time.
         let for_others = (self.core_wait - self.waits_for_each_other(workers, cores)).max(0.0);
         let share = if self.cpu > 0.0 { self.cpu / (self.cpu + for_others) } else { 1.0 };
         let cores = cores.max(1) as f64;
@@ -41,19 +43,23 @@ impl ThreadTime {
 
     fn waits_for_each_other(&self, workers: usize, cores: usize) -> f64 {
         let cores = cores.max(1);
+        // If all threads always compute, each of them waits (workers / cores - 1) times its own CPU time.
         let most = (workers as f64 / cores as f64 - 1.0).max(0.0);
-        self.cpu * waits_at_random(self.used(workers), cores).min(most)
+        self.cpu * erlang_c_wait(self.used(workers), cores).min(most)
     }
 }
 
 /// Mean waiting time of an M/M/c queue (Erlang C) in units of the service time, with `busy` of `servers` in use on average.
-fn waits_at_random(busy: f64, servers: usize) -> f64 {
+fn erlang_c_wait(busy: f64, servers: usize) -> f64 {
     let free = servers as f64 - busy;
     if free <= 0.0 {
         return f64::INFINITY;
     }
+    // Erlang B by its recurrence: B(0) = 1, B(n) = a B(n-1) / (n + a B(n-1)).
     let lost = (1..=servers).fold(1.0, |lost, server| busy * lost / (server as f64 + busy * lost));
+    // Erlang C from Erlang B: the probability that an arrival has to wait.
     let has_to_wait = lost / (1.0 - busy / servers as f64 * (1.0 - lost));
+    // Mean wait over all arrivals, in units of the service time: C / (servers - busy).
     has_to_wait / free
 }
 
@@ -89,10 +95,10 @@ mod tests {
     #[test]
     fn who_comes_at_random_waits_as_erlang_says() {
         let is_about = |waits: f64, expected: f64| assert!((waits - expected).abs() < 1e-6, "{waits}, not {expected}");
-        is_about(waits_at_random(0.5, 1), 1.0);
-        is_about(waits_at_random(1.0, 2), 1.0 / 3.0);
-        is_about(waits_at_random(0.0, 4), 0.0);
-        assert!(waits_at_random(2.0, 2).is_infinite());
+        is_about(erlang_c_wait(0.5, 1), 1.0);
+        is_about(erlang_c_wait(1.0, 2), 1.0 / 3.0);
+        is_about(erlang_c_wait(0.0, 4), 0.0);
+        assert!(erlang_c_wait(2.0, 2).is_infinite());
     }
 
     #[test]

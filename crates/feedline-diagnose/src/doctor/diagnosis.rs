@@ -20,25 +20,25 @@ use super::life::Life;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::packed::PackedSome;
 use super::parts::{Parts, varied};
+use super::progress::ProgressEvent;
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
-use super::told::ProgressEvent;
 use super::trial::without_log;
 use super::verdict::{Bound, falls_short};
 use super::watch::{Job, Trainer, Watched, watch, watch_loader};
 
 /// Duration of each part as a fraction of the joint run, limited to 1 to 5 seconds, or to half of a short run.
-const PART: f64 = 1.0 / 6.0;
-/// Each row of a table.
-const ROW: f64 = 1.0 / 20.0;
+const PART_FRACTION: f64 = 1.0 / 6.0;
+/// Duration of each row of a table, as a fraction of the joint run.
+const ROW_FRACTION: f64 = 1.0 / 20.0;
 /// Number of samples to name.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 /// Slow samples are searched in sources up to this size.
-const MOST_LOOKED_AT: u64 = 1 << 18;
+const MAX_SEARCHED: u64 = 1 << 18;
 /// A sample is slow above this multiple of the mean.
-const SLOW: f64 = 4.0;
+const SLOW_RATIO: f64 = 4.0;
 /// A budget is large enough if less than this fraction was ever used.
-const PRESSED: f64 = 0.4;
+const PRESSED_SHARE: f64 = 0.4;
 /// Number of epochs of a training run, for the total loss.
 const EPOCHS: f64 = 90.0;
 
@@ -112,28 +112,33 @@ impl Diagnosis {
         machine: &Machine,
         settings: ExaminationSettings,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(ProgressEvent),
+        report: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Self, DoctorError> {
+        // The examination must leave no traces: no arrival log, and no costs learned under trial conditions.
         let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
         let whole = Job { plan, machine, seconds: settings.seconds };
-        let part = Job { seconds: (settings.seconds * PART).clamp(1_f64.min(settings.seconds / 2.0), 5.0), ..whole };
-        tell(ProgressEvent::Measures("each part alone", 4.0 * part.seconds));
+        let part =
+            Job { seconds: (settings.seconds * PART_FRACTION).clamp(1_f64.min(settings.seconds / 2.0), 5.0), ..whole };
+        report(ProgressEvent::Measures("each part alone", 4.0 * part.seconds));
         let parts = Parts::measure(part, trainer)?;
         let times = parts.times();
         let predicted = times.samples_per_second();
         let predicted_range = parts.predicted_range();
-        tell(ProgressEvent::Predicted(predicted, predicted_range));
-        tell(ProgressEvent::Measures("all together", settings.seconds));
+        report(ProgressEvent::Predicted(predicted, predicted_range));
+        report(ProgressEvent::Measures("all together", settings.seconds));
         let loader = Loader::new(Arc::clone(plan), machine);
         let watched = watch_loader(&loader, settings.seconds, trainer);
+        // Before `close`, because the loader still has the learned costs.
         let slow_samples = slow_samples(&loader);
         loader.close();
         let watched = watched?;
         let log = LogReport::new(&watched.log, LoadedBy::Feedline);
         let joint = joint(&watched, &log);
+        // Compares like with like: the joint run may have had another share of the cores than the parts.
         let now = as_in_joint_run(&parts, &watched);
+        // Only if the job is slower than its parts and the budget was well used can memory be the reason.
         let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
-            tell(ProgressEvent::Measures("with more memory", settings.seconds));
+            report(ProgressEvent::Measures("with more memory", settings.seconds));
             Some(with_memory(whole, &watched, trainer)?)
         } else {
             None
@@ -141,17 +146,18 @@ impl Diagnosis {
         let with_more = with_memory.map(|(_, reached)| reached);
         let profile = JobProfile::from(&parts);
         let bound = Examined { times: &now.times(), profile, joint, with_memory: with_more }.bound();
-        let alternatives = &measured_alternatives(part, &parts, bound, trainer, tell)?[..];
+        let alternatives = &measured_alternatives(part, &parts, bound, trainer, report)?[..];
         let measured = joint.samples_per_second;
         let remedies = Case { plan, parts: &now, bound, measured, with_memory, alternatives }.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if settings.has_tables {
-            let row = Job { seconds: (settings.seconds * ROW).clamp(1.0, 3.0), ..whole };
-            tell(ProgressEvent::Measures("more consumers and threads", 12.0 * row.seconds));
+            let row = Job { seconds: (settings.seconds * ROW_FRACTION).clamp(1.0, 3.0), ..whole };
+            report(ProgressEvent::Measures("more consumers and threads", 12.0 * row.seconds));
             consumers = by_consumers(row, parts.step_ms, trainer)?;
             workers = by_workers(row, parts.step_ms, trainer)?;
         }
         let samples = plan.share(0).samples() as f64;
+        // A sample takes 1/measured seconds, and would take only its part of the step if loading kept up.
         let lost_a_sample = if measured > 0.0 { 1.0 / measured - times.step } else { 0.0 };
         let cache_points = cache_points(plan, &parts);
         Ok(Self {
@@ -184,6 +190,7 @@ fn as_in_joint_run(parts: &Parts, watched: &Watched) -> Parts {
     let joint_share = watched.core_share.unwrap_or(parts.core_share);
     let core_share = parts.core_share.joined(joint_share);
     let wide = Parts { core_share, ..parts.clone() };
+    // With a steady share both measurements agree, and scaling would only add noise.
     if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide }
 }
 
@@ -193,27 +200,28 @@ fn measured_alternatives(
     parts: &Parts,
     bound: Bound,
     trainer: &mut dyn Trainer,
-    tell: &mut dyn FnMut(ProgressEvent),
+    report: &mut dyn FnMut(ProgressEvent),
 ) -> Result<Vec<(Alternative, f64)>, DoctorError> {
     let mut possible = alternatives(job, parts, bound)?;
     let packed = match PackedSome::offer(job, parts, bound, trainer) {
         Err(error) if !matches!(error, DoctorError::Interrupted) => {
-            tell(ProgressEvent::LeftOut(Change::Pack.name(), chain(&error)));
+            report(ProgressEvent::LeftOut(Change::Pack.name(), chain(&error)));
             None
         }
+        // Only an interruption ends the examination. A remedy that cannot be evaluated is reported and left out.
         offered => offered?,
     };
     possible.extend(packed.as_ref().map(|packed| packed.alternative.clone()));
     let mut measured = Vec::new();
     for alternative in possible {
-        tell(ProgressEvent::Measures(alternative.change.name(), 3.0 * job.seconds));
+        report(ProgressEvent::Measures(alternative.change.name(), 3.0 * job.seconds));
         let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
         match alternative.predicted(job, parts, bound, trainer) {
             Ok(predicted) => measured.push((alternative, predicted)),
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
             // A step may not accept batches of another size.
             Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
-            Err(error) => tell(ProgressEvent::LeftOut(alternative.change.name(), chain(&error))),
+            Err(error) => report(ProgressEvent::LeftOut(alternative.change.name(), chain(&error))),
         }
     }
     Ok(measured)
@@ -233,6 +241,7 @@ fn joint(watched: &Watched, log: &LogReport) -> Joint {
 
 fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
     let before = |cause| watched.before.stall_seconds.get(cause).copied().unwrap_or_default();
+    // The start is left out: it happens once, and the watched part of the run begins after it.
     let causes = watched.after.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name());
     causes.map(|(cause, seconds)| (*cause, (seconds - before(cause)).max(0.0))).collect()
 }
@@ -240,7 +249,7 @@ fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
 /// Whether so much of the budget was in use that more could help.
 fn is_pressed(watched: &Watched) -> bool {
     let memory = &watched.after.memory;
-    memory.peak_bytes as f64 > PRESSED * memory.budget_bytes as f64
+    memory.peak_bytes as f64 > PRESSED_SHARE * memory.budget_bytes as f64
 }
 
 /// The budget that was tried, and the samples per second with it.
@@ -256,14 +265,14 @@ fn with_memory(job: Job<'_>, watched: &Watched, trainer: &mut dyn Trainer) -> Re
 /// The samples that take much longer than others, slowest first.
 fn slow_samples(loader: &Loader) -> Vec<SlowSampleTime> {
     let source = loader.plan().source();
-    if source.len() > MOST_LOOKED_AT {
+    if source.len() > MAX_SEARCHED {
         return Vec::new();
     }
     let costs: Vec<f64> = loader.costs().iter().map(|cost| cost.as_secs_f64() * 1e3).collect();
     let mean = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
-    let mut slow: Vec<(u64, f64)> = (0..).zip(costs).filter(|(_, ms)| *ms > SLOW * mean).collect();
+    let mut slow: Vec<(u64, f64)> = (0..).zip(costs).filter(|(_, ms)| *ms > SLOW_RATIO * mean).collect();
     slow.sort_by(|a, b| b.1.total_cmp(&a.1));
-    slow.truncate(NAMED);
+    slow.truncate(MAX_NAMED);
     slow.into_iter()
         .map(|(ordinal, ms)| SlowSampleTime { key: source.key(source.id_at(Ordinal(ordinal))).into_owned(), ms })
         .collect()

@@ -1,6 +1,7 @@
 //! The facts from which `verdict.rs` decides what bounds a job.
 //!
-//! In: measurements or counters. Out: one of three kinds of evidence, the surest first: [`Examined`], [`CountedRun`], [`Outside`].
+//! In: measurements or counters. Out: one of three kinds of evidence, the most reliable first: [`Examined`], [`CountedRun`],
+//! [`Outside`].
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(super) struct Examined<'a> {
     pub times: &'a Times,
     pub profile: JobProfile,
     pub joint: Joint,
-    /// Samples a second with a larger budget, where that was tried.
+    /// Samples per second with a larger budget, if that was tried.
     pub with_memory: Option<f64>,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Joint {
     pub stall_share: f64,
     /// Milliseconds that the trainer waits for a batch.
     pub wait_ms: f64,
-    /// Milliseconds that a batch takes from the loader to the step.
+    /// Milliseconds from a ready batch until the step has it.
     pub hand_over_ms: f64,
     /// Milliseconds of the step.
     pub step_ms: f64,

@@ -24,10 +24,10 @@ pub struct ForeignReport {
 impl ForeignReport {
     /// Analyses a log. Without `workers` the consumer's own thread loads.
     pub fn new(log: &[BatchTime], consumer: ConsumerThread, workers: Option<WorkerProcesses>) -> Self {
-        let told = LogReport::new(log, LoadedBy::Foreign);
+        let report = LogReport::new(log, LoadedBy::Foreign);
         let waited = log.iter().map(|batch| batch.wait_ms).sum::<f64>() / 1e3;
-        let LogReport { stall_share, samples_per_second, ref anomalies, .. } = told;
+        let LogReport { stall_share, samples_per_second, ref anomalies, .. } = report;
         let bound = Outside { stall_share, anomalies, waited, consumer, workers }.bound();
-        Self { bound, measured_samples_per_second: samples_per_second, stall_share, log: told }
+        Self { bound, measured_samples_per_second: samples_per_second, stall_share, log: report }
     }
 }

@@ -18,10 +18,10 @@ use super::DoctorError;
 use super::watch::Trainer;
 
 /// Upper limit of bytes.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 /// Upper limit of samples, and the number to try regardless of time.
-const MOST_SAMPLES: u64 = 4096;
-const LEAST_SAMPLES: usize = 16;
+const MAX_SAMPLES: u64 = 4096;
+const MIN_SAMPLES: usize = 16;
 
 /// A source of which some samples are in memory.
 #[derive(Debug)]
@@ -58,18 +58,22 @@ impl HeldSource {
     ) -> Result<Arc<dyn Source>, DoctorError> {
         let deadline = Instant::now() + Duration::from_secs_f64(limits.seconds);
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
-        let count = parent.len().min(MOST_SAMPLES).min(limits.samples.max(LEAST_SAMPLES as u64));
+        let count = parent.len().min(MAX_SAMPLES).min(limits.samples.max(MIN_SAMPLES as u64));
         // An order in which every prefix is spread evenly.
+        // In 128 bits, because the product of two 64-bit numbers may overflow.
         let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
         let mut order: Vec<u64> = (0..count).collect();
+        // Bit-reversed numbers (the van der Corput sequence): each prefix covers the whole range evenly.
         order.sort_unstable_by_key(|number| number.reverse_bits());
         for (tried, ordinal) in order.into_iter().map(spread).enumerate() {
             trainer.check()?;
-            let is_late = tried >= LEAST_SAMPLES && Instant::now() >= deadline;
-            if is_late || bytes >= MOST_BYTES {
+            // A few samples are always tried, however slow they are to read.
+            let is_late = tried >= MIN_SAMPLES && Instant::now() >= deadline;
+            if is_late || bytes >= MAX_BYTES {
                 break;
             }
             let id = parent.id_at(Ordinal(ordinal));
+            // Bad samples are left out: this measures speed, not the data.
             let Ok(held) = hold(&**parent, id, fields) else { continue };
             bytes += held.iter().map(|(_, (_, range))| range.end - range.start).sum::<u64>();
             ids.push(id.0);
@@ -88,6 +92,7 @@ fn hold(source: &dyn Source, id: SampleId, fields: &FieldTypes) -> Result<Vec<(A
     let mut held = Vec::new();
     for (field, _) in fields.iter() {
         let Some((object, range)) = source.origin(id, field).open()? else { continue };
+        // Nothing to gain: the source keeps these bytes in memory itself.
         if object.is_in_memory() {
             continue;
         }
@@ -157,6 +162,7 @@ impl Source for HeldSource {
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         let parts = self.parts.get(&id.0);
         match parts.and_then(|parts| parts.iter().find(|(name, _)| **name == *field)) {
+            // Samples that are not in memory, and fields without stored bytes, come from the parent.
             Some((_, (object, range))) => Origin::Part { object: Arc::clone(object), range: range.clone() },
             None => self.parent.origin(id, field),
         }

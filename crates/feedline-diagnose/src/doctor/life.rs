@@ -12,10 +12,10 @@ use feedline_order::SampleId;
 use serde::{Serialize, Serializer};
 
 /// Upper limit of samples, and of batches.
-const MOST_SAMPLES: usize = 4096;
-const BATCHES: usize = 24;
+const MAX_SAMPLES: usize = 4096;
+const MAX_BATCHES: usize = 24;
 /// Least number of batches, whatever their size.
-const LEAST_BATCHES: usize = 4;
+const MIN_BATCHES: usize = 4;
 
 /// The trainer's times for one batch, in microseconds since the timeline began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -124,6 +124,7 @@ impl Life {
         if begun.len() < batch.samples {
             return None;
         }
+        // The engine prepares samples in any order, so the first one to start is not the first in the list.
         let begun = begun.into_iter().reduce(f64::min)?;
         let place = (batch.epoch, batch.number);
         let trainer = self.trainer.iter().find(|trainer| (trainer.epoch, trainer.number) == place);
@@ -147,8 +148,8 @@ impl Life {
     pub fn waits(&self, sample: &SampleLife) -> (f64, Option<f64>) {
         let begun = sample.stages.first().map_or(sample.asked, |stage| stage.0);
         let delivered = self.batches.iter().find(|batch| batch.batch == sample.batch).map(|batch| batch.delivered);
-        let lay = delivered.zip(sample.stages.last()).map(|(delivered, (_, ready))| (delivered - ready).max(0.0));
-        ((begun - sample.asked).max(0.0), lay)
+        let in_slot = delivered.zip(sample.stages.last()).map(|(delivered, (_, ready))| (delivered - ready).max(0.0));
+        ((begun - sample.asked).max(0.0), in_slot)
     }
 }
 
@@ -163,13 +164,14 @@ impl<'a> LifeRecorder<'a> {
     /// Starts recording.
     pub(super) fn new(loader: &'a Loader) -> Self {
         let batch = loader.plan().settings().batch_size;
-        let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES.max(LEAST_BATCHES * batch)));
+        // 24 batches, but at most 4096 samples, except that 4 batches are always recorded.
+        let began = loader.start_timeline((MAX_BATCHES * batch).min(MAX_SAMPLES.max(MIN_BATCHES * batch)));
         Self { loader, began, trainer: Vec::new() }
     }
 
     /// Records the trainer's times for a batch.
     pub(super) fn add(&mut self, (epoch, number): (u64, u64), times: [Instant; 4]) {
-        if self.trainer.len() < MOST_SAMPLES {
+        if self.trainer.len() < MAX_SAMPLES {
             let at = |time: Instant| time.saturating_duration_since(self.began).as_secs_f64() * 1e6;
             let [asked, ready, received, done] = times.map(at);
             self.trainer.push(TrainerLife { epoch, number, asked, ready, received, done });
@@ -186,9 +188,11 @@ impl<'a> LifeRecorder<'a> {
         let known: HashSet<u64> = samples.iter().map(|sample| sample.batch).collect();
         batches.retain(|batch| known.contains(&batch.batch));
         // With many open batches, samples of much later batches were recorded too.
-        let wanted: HashSet<(u64, u64)> = batches.iter().map(|batch| (batch.epoch, batch.number)).collect();
+        let recorded: HashSet<(u64, u64)> = batches.iter().map(|batch| (batch.epoch, batch.number)).collect();
         let trainer = self.trainer.into_iter().enumerate();
-        let trainer = trainer.filter(|(turn, life)| *turn < BATCHES || wanted.contains(&(life.epoch, life.number)));
+        // The first batches of the trainer are kept even without samples: these were prepared before the recording.
+        let trainer =
+            trainer.filter(|(turn, life)| *turn < MAX_BATCHES || recorded.contains(&(life.epoch, life.number)));
         let trainer = trainer.map(|(_, life)| life).collect();
         Life { stages: stages.collect(), samples, keys, batches, trainer }
     }

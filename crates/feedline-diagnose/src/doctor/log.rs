@@ -8,7 +8,7 @@ use super::anomaly::{Anomaly, anomalies};
 use super::period::median;
 
 /// Interval at which a utilisation monitor samples, in milliseconds.
-const SAMPLED_MS: f64 = 100.0;
+const MONITOR_MS: f64 = 100.0;
 
 /// Who loads the batches of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl BatchTime {
 pub struct LogReport {
     /// Batches in it.
     pub batches: usize,
-    /// Samples a second.
+    /// Samples per second.
     pub samples_per_second: f64,
     /// The fraction of the time in which the consumer waited for batches or received them.
     pub stall_share: f64,
@@ -67,7 +67,7 @@ pub struct LogReport {
     pub anomalies: Vec<Anomaly>,
 }
 
-/// Where numbers lie.
+/// The distribution of some numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Percentiles {
@@ -79,7 +79,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of any numbers.
+    /// Zeros if there are no numbers.
     pub(crate) fn of(numbers: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = numbers.collect();
         sorted.sort_by(f64::total_cmp);
@@ -97,11 +97,12 @@ impl LogReport {
     pub(crate) fn new(log: &[BatchTime], by: LoadedBy) -> Self {
         let sum = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>();
         let (total, loading) = (sum(BatchTime::total_ms), sum(BatchTime::load_ms));
-        let a_ms = |part: f64| if total > 0.0 { part / total } else { 0.0 };
+        let per_ms = |part: f64| if total > 0.0 { part / total } else { 0.0 };
         Self {
             batches: log.len(),
-            samples_per_second: 1e3 * a_ms(sum(|batch| batch.samples as f64)),
-            stall_share: a_ms(loading),
+            // Samples per millisecond, times 1000.
+            samples_per_second: 1e3 * per_ms(sum(|batch| batch.samples as f64)),
+            stall_share: per_ms(loading),
             utilisation_sampled: utilisation_sampled(log),
             total_ms: Percentiles::of(log.iter().map(BatchTime::total_ms)),
             wait_ms: Percentiles::of(log.iter().map(|batch| batch.wait_ms)),
@@ -114,17 +115,21 @@ impl LogReport {
 fn utilisation_sampled(log: &[BatchTime]) -> f64 {
     let (mut now, mut busy, mut last) = (0.0, 0_u64, None);
     for batch in log {
+        // A monitor reports an interval as busy if any part of a step lies in it. So it overestimates short steps.
         let (start, end) = (now + batch.load_ms(), now + batch.total_ms());
         if end > start {
-            let first = (start / SAMPLED_MS) as u64;
-            let final_one = ((end / SAMPLED_MS).ceil() as u64 - 1).max(first);
+            let first = (start / MONITOR_MS) as u64;
+            // The interval that contains the end of the step. A step that ends exactly on a border does not touch the next
+            // interval.
+            let final_one = ((end / MONITOR_MS).ceil() as u64 - 1).max(first);
+            // An interval that the previous step has touched is not counted twice.
             let first = last.map_or(first, |last: u64| first.max(last + 1));
             busy += (final_one + 1).saturating_sub(first);
             last = Some(last.map_or(final_one, |last: u64| last.max(final_one)));
         }
         now = end;
     }
-    let all = (now / SAMPLED_MS).ceil();
+    let all = (now / MONITOR_MS).ceil();
     if all > 0.0 { (busy as f64 / all).min(1.0) } else { 0.0 }
 }
 

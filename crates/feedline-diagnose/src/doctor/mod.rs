@@ -10,7 +10,7 @@
 //!   steady they were
 //! - `evidence.rs` is what is known of a job; only `verdict.rs` decides the bottleneck
 //! - `remedy.rs` lists remedies; `alternative.rs` those that must be measured first, `cached.rs` and `packed.rs` two of them;
-//!   `tried.rs` tries a remedy, `trial.rs` runs it and leaves nothing behind; `told.rs` reports progress
+//!   `tried.rs` tries a remedy, `trial.rs` runs it and leaves nothing behind; `progress.rs` reports progress
 //! - `tables.rs` measures scaling; `life.rs` is a timeline; `diagnosis.rs` does all of this; `run_report.rs` reports on a run
 //!   without measurements, `foreign_report.rs` on another loader
 //!
@@ -31,11 +31,11 @@ mod packed;
 mod parts;
 mod period;
 mod predict;
+mod progress;
 mod remedy;
 mod run_report;
 mod skipped;
 mod tables;
-mod told;
 mod trial;
 mod tried;
 mod verdict;
@@ -51,10 +51,10 @@ pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use parts::{OpPart, Parts};
 pub use period::Period;
+pub use progress::ProgressEvent;
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
-pub use told::ProgressEvent;
 pub use tried::{Choice, Tried};
 pub use verdict::Bound;
 pub use watch::{Job, Trainer};
@@ -79,23 +79,23 @@ pub enum DoctorError {
     Source(#[from] SourceError),
     #[error("the step failed")]
     Step(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the plan gives no batches: it has fewer samples than a batch, and drop_last is set")]
+    #[error("the plan has no batches: it has fewer samples than a batch, and drop_last is set")]
     NoBatches,
     #[error("samples cannot be packed")]
     Pack(#[source] PackError),
-    #[error("there is no cache folder for shards to be made beside; set FEEDLINE_CACHE")]
+    #[error("shards for the trial are written beside the cache folder, and there is none; set FEEDLINE_CACHE")]
     NoFolder,
-    #[error("there is too little room beside the cache folder to pack a part of the samples")]
+    #[error("too little free space beside the cache folder to pack a part of the samples")]
     NoRoom,
-    #[error("shards take {needs}, and {folder:?} has room for {has}; set FEEDLINE_CACHE to a larger disk")]
+    #[error("the shards need {needs}, but {folder:?} has {has} free; set FEEDLINE_CACHE to a larger disk")]
     SmallDisk { folder: PathBuf, needs: ByteSize, has: ByteSize },
-    #[error("it packs all samples into a folder beside the cache; try pack by its name")]
+    #[error("it would pack all samples into a folder beside the cache; name it to try it: pack")]
     PacksAll,
-    #[error("it is more than a change of settings")]
+    #[error("it needs more than a change of settings")]
     NotOurs,
-    #[error("there is nothing to try by the name of {name:?}; remedies here are: {names}")]
+    #[error("there is nothing to try with the name {name:?}; the remedies for this job are: {names}")]
     NoRemedy { name: String, names: String },
-    #[error("a folder for trials cannot be made beside the cache")]
+    #[error("cannot create a folder for trials beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]
     Interrupted,

@@ -24,13 +24,13 @@ use super::watch::{Job, Trainer};
 /// A simulated disk has its speed in the address.
 const SLOW_DISK: &str = "slow-disk://";
 /// The fraction of an epoch that the reservoir holds.
-const RESERVOIR: f64 = 0.1;
+const RESERVOIR_SHARE: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
 /// Least number of samples to pack.
-const LEAST_PACKED: f64 = 256.0;
+const MIN_PACKED: f64 = 256.0;
 /// Upper limit of bytes to pack by default.
-pub(super) const MOST_PACKED: f64 = 2e9;
-const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
+pub(super) const MAX_PACKED: f64 = 2e9;
+const NOTE: &str = "needs the space of the data again; read in sequence through a reservoir of a tenth of the epoch. Measured while the shards are in \
                     the file cache, so a disk may be slower";
 
 /// Some samples as shards. Removed when dropped.
@@ -52,9 +52,11 @@ impl PackedSome {
             return Ok(None);
         }
         let folder = own_folder(machine)?.ok_or(DoctorError::NoFolder)?;
-        let room = MOST_PACKED.min(free_bytes(folder.path()) as f64 / 2.0) / parts.read_bytes.max(1.0);
-        let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(LEAST_PACKED);
-        if room < LEAST_PACKED.min(plan.source().len() as f64) {
+        // At most half of the free space, in samples.
+        let room = MAX_PACKED.min(free_bytes(folder.path()) as f64 / 2.0) / parts.read_bytes.max(1.0);
+        // As many samples as are read during the measurement, so that it does not read the same ones twice.
+        let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(MIN_PACKED);
+        if room < MIN_PACKED.min(plan.source().len() as f64) {
             return Err(DoctorError::NoRoom);
         }
         let plan = packed(plan, folder.path(), some.min(room) as u64, trainer)?;
@@ -68,6 +70,7 @@ fn can_pack(plan: &Plan) -> bool {
     let source = plan.source();
     let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
     let is_file = first.is_some_and(|(_, range)| range.is_none());
+    // A sampler names samples by their index, and shards number them anew.
     let is_whole = plan.settings().sampler.is_none();
     is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
 }
@@ -87,13 +90,13 @@ pub(super) fn packed(
         PackError::Cancelled => DoctorError::Interrupted,
         other => DoctorError::Pack(other),
     })?;
-    let of_source = plan.source().spec().unwrap_or_default();
-    let root = of_source.get("root").and_then(toml::Value::as_str).unwrap_or_default();
+    let spec = plan.source().spec().unwrap_or_default();
+    let root = spec.get("root").and_then(toml::Value::as_str).unwrap_or_default();
     let mut table = toml::Table::new();
     table.insert("kind".to_owned(), "tar".into());
     table.insert("shards".to_owned(), beside(root, &escaped_path(folder)).into());
     let shards = Registry::core().open_source(table)?;
-    let size = Some(ReservoirSize::Share(RESERVOIR));
+    let size = Some(ReservoirSize::Share(RESERVOIR_SHARE));
     varied(plan, &shards, plan.ops().to_vec(), |settings, _| {
         settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
     })
@@ -101,6 +104,7 @@ pub(super) fn packed(
 
 /// The shards of a folder, on the disk of `root`.
 fn beside(root: &str, folder: &str) -> String {
+    // The shards must be read at the speed of the same simulated disk, otherwise the comparison is unfair.
     let disk = root.strip_prefix(SLOW_DISK).and_then(|rest| rest.split_once('/'));
     disk.map_or_else(|| format!("{folder}/*.tar"), |(speed, _)| format!("{SLOW_DISK}{speed}{folder}/*.tar"))
 }

@@ -21,9 +21,9 @@ use super::watch::{Job, Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
 
 /// The fraction of the time to fill a cache before it is measured.
-const FILLS: f64 = 0.3;
+const FILL_SHARE: f64 = 0.3;
 /// Upper limit of timed steps.
-const MOST_STEPS: usize = 50;
+const MAX_STEPS: usize = 50;
 
 /// The cost of one op.
 #[derive(Clone, Debug, Serialize)]
@@ -129,7 +129,9 @@ impl Parts {
         };
         let reading = read(None, trainer)?;
         let has_reads = read_bytes(&reading) > 0.0;
+        // A single thread shows the latency of a read. With read-ahead no thread waits for one.
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
+        // Preparation is measured on samples in memory, so that no read limits it.
         let held = HeldSource::read(source, plan.loaded(), HeldLimits { seconds, samples: u64::MAX }, trainer)?;
         let preparing = prepare(job, None, &held, trainer)?;
         let ops = ops(plan, &preparing.after);
@@ -150,6 +152,7 @@ impl Parts {
             read_samples_per_second: has_reads.then(|| reading.samples_per_second()),
             read_alone_samples_per_second: alone.map(|alone| alone.samples_per_second()),
             read_bytes: read_bytes(&reading),
+            // All threads together: workers divided by the time of one thread per sample.
             prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
             prepare_cpu_ms: time.cpu,
@@ -162,12 +165,13 @@ impl Parts {
     /// Measures the parts with the plan's cache: some samples are cached, then all come from the cache.
     pub(super) fn measure_cached(&self, job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
         let Job { plan, seconds, .. } = job;
-        let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
+        let some = (self.prepare_samples_per_second * seconds * FILL_SHARE) as u64;
         let held = HeldSource::read(plan.source(), plan.loaded(), HeldLimits { seconds, samples: some }, trainer)?;
         let cache = plan.config().cache.clone();
         let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| plan.cut_of(form).0);
         let preparing = prepare(Job { seconds: 2.0 * seconds, ..job }, cache, &held, trainer)?;
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
+        // Only between the snapshots: the cache is filled before the first of them, during the warm-up.
         let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
         let samples = preparing.after.samples - preparing.before.samples;
@@ -181,7 +185,7 @@ impl Parts {
             prepare_cpu_ms: time.cpu,
             core_wait_ms: time.core_wait,
             core_share: preparing.core_share.unwrap_or_else(|| CoreShare::steady(time.cpu, time.core_wait)),
-            ..self.with_kept(cut)
+            ..self.with_cached(cut)
         })
     }
 }
@@ -196,6 +200,7 @@ fn prepare(
     let prepared = varied(job.plan, held, job.plan.ops().to_vec(), |settings, config| {
         plain(settings, config);
         config.cache = cache;
+        // The samples in memory are a subset, for which samplers, ranks and full batches make no sense.
         (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
         config.rank = Rank::ALONE;
     })?;
@@ -234,7 +239,7 @@ pub(super) fn step(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, Docto
     loader.close();
     trainer.receive(batch)?;
     let (start, mut times) = (Instant::now(), Vec::new());
-    while times.len() < MOST_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < job.seconds) {
+    while times.len() < MAX_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < job.seconds) {
         trainer.check()?;
         let began = Instant::now();
         trainer.step()?;

@@ -10,30 +10,30 @@
 use serde::Serialize;
 
 /// The longest period to test.
-const LONGEST: usize = 64;
+const MAX_PERIOD: usize = 64;
 /// Least ratio between slow and fast batches.
-const LEAST_CONTRAST: f64 = 2.0;
+const MIN_CONTRAST: f64 = 2.0;
 /// Times below this fraction of the mean are all fast: their ratio means nothing.
-const NO_TIME: f64 = 0.2;
+const NEGLIGIBLE_SHARE: f64 = 0.2;
 /// The mean is over this fraction of the times, so that a few slow epoch starts do not count.
-const MOST: f64 = 0.95;
+const TRIMMED_SHARE: f64 = 0.95;
 /// Least fraction of a phase that must be slow, and of slow batches that must be in such phases.
-const LEAST_PURITY: f64 = 0.7;
+const MIN_PURITY: f64 = 0.7;
 /// Upper limit of the probability by chance. A log of a dozen batches cannot reach more than the latter.
-const MOST_CHANCE: f64 = 1e-4;
-const MOST_CHANCE_SHORT: f64 = 0.1;
-const SHORT: usize = 16;
+const MAX_CHANCE: f64 = 1e-4;
+const MAX_CHANCE_SHORT: f64 = 0.1;
+const SHORT_LOG: usize = 16;
 /// Least number of observed periods.
-const LEAST_ROUNDS: usize = 3;
+const MIN_ROUNDS: usize = 3;
 
 /// Slow batches at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Period {
     /// Batches from one slow one to the next.
     pub batches: usize,
-    /// What a slow batch takes, in the median.
+    /// Median milliseconds of a slow batch.
     pub slow_ms: f64,
-    /// What the others take.
+    /// Median milliseconds of the other batches.
     pub quick_ms: f64,
     /// The probability of such a pattern by chance.
     pub chance: f64,
@@ -42,9 +42,9 @@ pub struct Period {
 /// The period of a log, if it has one.
 pub(crate) fn period(times_ms: &[f64]) -> Option<Period> {
     let split = Split::of(times_ms)?;
-    let found = (2..=LONGEST).filter_map(|batches| Some((batches, chance(&split.is_slow, batches)?)));
+    let found = (2..=MAX_PERIOD).filter_map(|batches| Some((batches, chance(&split.is_slow, batches)?)));
     let (batches, chance) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let most = if times_ms.len() < SHORT { MOST_CHANCE_SHORT } else { MOST_CHANCE };
+    let most = if times_ms.len() < SHORT_LOG { MAX_CHANCE_SHORT } else { MAX_CHANCE };
     (chance <= most).then_some(Period { batches, slow_ms: split.slow_ms, quick_ms: split.quick_ms, chance })
 }
 
@@ -62,16 +62,19 @@ impl Split {
     pub(super) fn of(times_ms: &[f64]) -> Option<Self> {
         let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let most = &sorted[..(sorted.len() as f64 * MOST).ceil() as usize];
-        let least = (NO_TIME * most.iter().sum::<f64>() / most.len().max(1) as f64).max(f64::MIN_POSITIVE);
+        let most = &sorted[..(sorted.len() as f64 * TRIMMED_SHARE).ceil() as usize];
+        // Times below this limit count as equal, so that the logarithm does not separate 1 from 10 microseconds.
+        let least = (NEGLIGIBLE_SHARE * most.iter().sum::<f64>() / most.len().max(1) as f64).max(f64::MIN_POSITIVE);
         let logarithms: Vec<f64> = sorted.iter().map(|time| time.max(least).ln()).collect();
         let (count, sum) = (sorted.len() as f64, logarithms.iter().sum::<f64>());
         let (mut below, mut best) = (0.0, (0.0, 0));
         for number in 1..sorted.len() {
             below += logarithms[number - 1];
             let (left, right) = (number as f64, count - number as f64);
+            // Otsu's method: the split with the largest variance between the two groups, here of logarithms.
             let apart = below / left - (sum - below) / right;
             let between = left * right * apart * apart;
+            // Equal times must not be separated, otherwise the limit would be ambiguous.
             if between > best.0 && logarithms[number] > logarithms[number - 1] {
                 best = (between, number);
             }
@@ -79,7 +82,7 @@ impl Split {
         let limit = *sorted.get(best.1).filter(|_| best.1 > 0)?;
         let (quick_ms, slow_ms) = (median(&sorted[..best.1]), median(&sorted[best.1..]));
         let is_slow = times_ms.iter().map(|time| *time >= limit).collect();
-        (slow_ms >= LEAST_CONTRAST * quick_ms).then_some(Self { is_slow, slow_ms, quick_ms })
+        (slow_ms >= MIN_CONTRAST * quick_ms).then_some(Self { is_slow, slow_ms, quick_ms })
     }
 }
 
@@ -95,7 +98,8 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 /// The probability that so many slow batches fall into so few phases by chance. `None` if they hardly do.
 fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     let count = is_slow.len();
-    if count + 1 < LEAST_ROUNDS * period {
+    // One less is enough: the pattern may start and end with a slow batch.
+    if count + 1 < MIN_ROUNDS * period {
         return None;
     }
     let slow = is_slow.iter().filter(|slow| **slow).count();
@@ -103,24 +107,29 @@ fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     for phase in 0..period {
         let of_phase = is_slow.iter().skip(phase).step_by(period);
         let (all, hit) = of_phase.fold((0, 0), |(all, hit), slow| (all + 1, hit + usize::from(*slow)));
-        if hit as f64 >= LEAST_PURITY * f64::from(all) {
+        // A phase counts as slow if most of its batches are slow.
+        if hit as f64 >= MIN_PURITY * f64::from(all) {
             (members, hits, phases) = (members + all as usize, hits + hit, phases + 1);
         }
     }
-    if phases == 0 || phases == period || (hits as f64) < LEAST_PURITY * slow as f64 {
+    // With all phases slow there is no period, only slow batches.
+    if phases == 0 || phases == period || (hits as f64) < MIN_PURITY * slow as f64 {
         return None;
     }
-    let choices = (ln_choose(period, phases)).exp() * LONGEST.min(count / LEAST_ROUNDS) as f64;
+    // Bonferroni correction: the number of phase sets and periods that were tried.
+    let choices = (ln_choose(period, phases)).exp() * MAX_PERIOD.min(count / MIN_ROUNDS) as f64;
     Some((ln_tail(count, slow, members, hits).exp() * choices).min(1.0))
 }
 
 /// The logarithm of the probability that at least `hits` of `slow`, drawn out of `count`, are among `members`.
 fn ln_tail(count: usize, slow: usize, members: usize, hits: usize) -> f64 {
     let all = ln_choose(count, slow);
+    // The tail of the hypergeometric distribution.
     let terms = (hits..=members.min(slow)).filter(|hit| slow - hit <= count - members);
     let terms: Vec<f64> =
         terms.map(|hit| ln_choose(members, hit) + ln_choose(count - members, slow - hit) - all).collect();
     let largest = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // Log-sum-exp: the largest term is factored out, so that no power underflows.
     largest + terms.iter().map(|term| (term - largest).exp()).sum::<f64>().ln()
 }
 

@@ -35,6 +35,7 @@ impl Parts {
 
     /// Seconds per sample on each resource.
     pub(crate) fn times(&self) -> Times {
+        // The same reads limit the disk or the network, never both.
         let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
         let (read, network) = if self.is_remote { (0.0, store) } else { (store, 0.0) };
         Times {
@@ -58,6 +59,7 @@ impl Parts {
     pub(crate) fn at_core_share(&self, share: f64) -> Self {
         let (mean, share) = (self.core_share.mean.max(f64::MIN_POSITIVE), share.max(f64::MIN_POSITIVE));
         // Windows without waiting are unknown, so the total is scaled.
+        // Time on or waiting for a core is inversely proportional to the share: cpu / share.
         let core_wait_ms = ((self.prepare_cpu_ms + self.core_wait_ms) * mean / share - self.prepare_cpu_ms).max(0.0);
         let more_ms = core_wait_ms - self.core_wait_ms;
         let prepare_ms = self.prepare_ms + more_ms;
@@ -88,13 +90,15 @@ impl Parts {
     /// it.
     pub(crate) fn error_band(&self) -> f64 {
         let [low, high] = self.predicted_range();
+        // From the low to the high end of the range, relative to the low end.
         high / low.max(f64::MIN_POSITIVE) - 1.0
     }
 
     /// With samples cached after the first `cut` ops.
     #[must_use]
-    pub(crate) fn with_kept(&self, cut: usize) -> Self {
+    pub(crate) fn with_cached(&self, cut: usize) -> Self {
         let ms = |of: fn(&OpPart) -> f64| self.ops[..cut].iter().map(of).sum::<f64>();
+        // The fraction of the computing that remains. Waits for cores shrink in proportion to it.
         let left = (1.0 - ms(|op| op.cpu_ms) / self.prepare_cpu_ms.max(f64::MIN_POSITIVE)).max(0.0);
         Self {
             read_samples_per_second: None,
@@ -110,14 +114,18 @@ impl Parts {
     /// With another number of threads. A thread's time beyond computing is waiting, which other threads may use.
     #[must_use]
     pub(crate) fn with_workers(&self, num_workers: usize) -> Self {
+        // With n threads, an op in Python waits for the interpreter lock of the n-1 others. This wait is removed here. The resource
+        // `python` limits the speed instead.
         let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
         // Other processes keep using what they use.
         let core_wait_ms = self.prepare_cpu_ms * (self.cores as f64 / self.free_cores - 1.0).max(0.0);
+        // Computing, waiting for cores, and waiting for anything else.
         let prepare_ms = self.prepare_cpu_ms + core_wait_ms + self.waits_ms() - for_python;
         let mut changed = Self { num_workers, prepare_ms, core_wait_ms, ..self.clone() };
         if let Some(alone) = self.read_alone_samples_per_second {
             // Each thread reads at the speed of one, up to the limit of the store.
             let reached = self.read_samples_per_second.unwrap_or(alone);
+            // If n threads read nearly n times as fast as one, the store has not reached its limit yet.
             let is_full = reached < 0.9 * alone * self.num_workers as f64;
             if !is_full {
                 changed.read_samples_per_second = Some(alone * num_workers as f64);

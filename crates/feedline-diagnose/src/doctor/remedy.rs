@@ -17,9 +17,9 @@ use super::parts::{Parts, varied};
 use super::verdict::Bound;
 
 /// Least gain of a reported remedy.
-const LEAST_GAIN: f64 = 0.05;
+const MIN_GAIN: f64 = 0.05;
 /// Upper limit of threads to consider.
-const MOST_WORKERS: usize = 256;
+const MAX_WORKERS: usize = 256;
 /// At this fraction of the best speed, further threads are not worth it.
 const KNEE: f64 = 0.98;
 /// Factor by which a larger budget is tried.
@@ -145,6 +145,7 @@ impl Change {
 
     /// The plan with the change, if it is a matter of settings. Shards are made when the change is tried.
     pub(crate) fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
+        // These two need changes outside of the plan.
         if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
         }
@@ -158,6 +159,7 @@ impl Change {
             Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
             Self::Planned => {
                 settings.order = Order::Planned;
+                // A planned order relies on starting slow samples early, so a manual setting of the window is dropped.
                 (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
             }
             Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
@@ -194,7 +196,7 @@ impl Case<'_> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
         // A gain within the error does not count.
-        found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN.max(remedy.error_band));
+        found.retain(|remedy| remedy.predicted_gain >= MIN_GAIN.max(remedy.error_band));
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
         // Sharing does not make this job faster, so it is added regardless of the gain.
         found.extend(self.share());
@@ -207,19 +209,21 @@ impl Case<'_> {
         Remedy { change, predicted_samples_per_second: predicted, predicted_gain, error_band, note }
     }
 
-    /// As many threads as are worth it.
+    /// The smallest number of threads that is nearly as fast as the largest.
     fn workers(&self) -> Option<Remedy> {
         let is_reading = matches!(self.bound, Bound::Read | Bound::Network);
         let knows_store = self.parts.read_samples_per_second.is_some();
+        // In these cases threads are not the bottleneck, so more of them do not help.
         let is_other = matches!(self.bound, Bound::Step | Bound::HeadOfLine | Bound::Memory | Bound::HandOver);
         if is_other || (is_reading && !knows_store) {
             return None;
         }
         let reached = |workers| self.parts.with_workers(workers).times().samples_per_second();
-        let most = reached(MOST_WORKERS);
+        // The predicted speed does not fall with more threads, so the largest number gives the best speed.
+        let most = reached(MAX_WORKERS);
         let num_workers =
-            (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
-        let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
+            (self.parts.num_workers + 1..=MAX_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
+        let note = format!("more threads than this gain less than {:.0} %", 100.0 * (1.0 - KNEE));
         let remedy = self.remedy(Change::Workers { num_workers }, reached(num_workers), note);
         // With more threads the job may come to depend on cores.
         let error_band = remedy.error_band.max(self.parts.with_workers(num_workers).error_band());
@@ -228,7 +232,7 @@ impl Case<'_> {
 
     fn memory(&self) -> Option<Remedy> {
         let (memory_budget, reached) = self.with_memory.filter(|_| self.bound == Bound::Memory)?;
-        let note = "measured: a budget four times as large".to_owned();
+        let note = "measured with a budget four times as large".to_owned();
         Some(self.remedy(Change::Memory { memory_budget }, reached, note))
     }
 
@@ -236,6 +240,7 @@ impl Case<'_> {
         if self.bound != Bound::HeadOfLine || self.plan.settings().order != Order::Strict {
             return None;
         }
+        // Without waiting for slow samples, the job reaches what its resources allow.
         let predicted = self.parts.times().samples_per_second();
         let note = "slow samples come a few batches later, in an order that is the same on every machine".to_owned();
         Some(self.remedy(Change::Planned, predicted, note))
@@ -253,21 +258,21 @@ impl Case<'_> {
             ops: self.parts.ops.iter().filter(|op| !op.is_foreign).cloned().collect(),
             ..self.parts.clone()
         };
-        let note = "as if they took no time".to_owned();
+        let note = "assumes that the native ops take no time".to_owned();
         Some(self.remedy(Change::Native { ops }, changed.times().samples_per_second(), note))
     }
 
     /// Those that were measured.
     fn alternatives(&self) -> Vec<Remedy> {
-        let told = |(alternative, predicted): &(Alternative, f64)| {
+        let remedy = |(alternative, predicted): &(Alternative, f64)| {
             self.remedy(alternative.change.clone(), *predicted, alternative.note.clone())
         };
-        self.alternatives.iter().map(told).collect()
+        self.alternatives.iter().map(remedy).collect()
     }
 
     fn share(&self) -> Option<Remedy> {
         let is_loading = matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python);
-        let note = "two jobs for the work of one: as fast each, and twice as much together".to_owned();
+        let note = "prepares samples once for two jobs: each as fast as now, together twice as fast".to_owned();
         is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, self.measured, note))
     }
 }

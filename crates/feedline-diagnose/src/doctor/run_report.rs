@@ -40,9 +40,11 @@ impl RunReport {
     /// Analyses a run of `plan` over `seconds`. The log may cover only its last part. Without threads of its own, its samples come
     /// from a node.
     pub fn new(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime], seconds: f64) -> Self {
+        // The first batch includes the start of the run.
         let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
-        let told = LogReport::new(log, LoadedBy::Feedline);
-        let (stall_share, rate) = (told.stall_share, told.samples_per_second);
+        let report = LogReport::new(log, LoadedBy::Feedline);
+        let (stall_share, rate) = (report.stall_share, report.samples_per_second);
+        // Total time of all threads. Never zero, because it is a divisor.
         let thread_seconds = seconds.max(1e-9) * snapshot.num_workers.max(1) as f64;
         let idle_share = (snapshot.idle_seconds / thread_seconds).clamp(0.0, 1.0);
         let parts = parts(plan, snapshot, log);
@@ -71,8 +73,9 @@ impl RunReport {
             stall_share,
             stall_seconds: snapshot.stall_seconds.clone(),
             idle_share,
+            // With a node, or if the step is the bottleneck, no setting of this plan helps.
             remedies: if bound == Bound::Step || snapshot.num_workers == 0 { Vec::new() } else { case.remedies() },
-            log: told,
+            log: report,
         }
     }
 }
@@ -82,6 +85,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let ops = ops(plan, snapshot);
     let source = plan.source();
     let is_remote = source.is_remote() || source.peer().is_some();
+    // Samples from a cache skip the first ops, so reads are divided by the samples that the first op processed.
     let prepared = snapshot.ops.first().map_or(snapshot.samples, |op| op.samples).max(1) as f64;
     let prepare_ms: f64 = ops.iter().map(|op| op.ms).sum();
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
@@ -106,6 +110,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
         step_ms: log.iter().map(|batch| batch.step_ms).sum::<f64>() / log.len().max(1) as f64,
         is_remote,
         reads_ahead: is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_)),
+        // The limit of the store is unknown: it was never read alone.
         read_samples_per_second: None,
         read_alone_samples_per_second: (read_ms > 0.0).then(|| 1e3 / read_ms),
         read_bytes: snapshot.store.bytes as f64 / prepared,

@@ -86,7 +86,7 @@ impl Op for Skipped {
                 continue;
             }
             let value = match fixed {
-                // Old content of the batch's memory: nobody looks at it.
+                // The memory of the batch keeps its old content. No consumer reads it.
                 Some((dtype, shape)) => {
                     let memory = sample.output(name, dtype, &shape, workspace)?;
                     Value::Tensor(Tensor::new(dtype, shape, memory))

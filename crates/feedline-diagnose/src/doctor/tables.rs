@@ -48,7 +48,7 @@ pub struct WorkersRow {
 /// A step that only takes time.
 struct Sleeper<'a> {
     step: Duration,
-    asked: &'a mut dyn Trainer,
+    trainer: &'a mut dyn Trainer,
 }
 
 impl Trainer for Sleeper<'_> {
@@ -62,7 +62,7 @@ impl Trainer for Sleeper<'_> {
     }
 
     fn check(&mut self) -> Result<(), DoctorError> {
-        self.asked.check()
+        self.trainer.check()
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn by_workers(
             config.num_workers = Workers::Count(num_workers);
         })?;
         let step = Duration::from_secs_f64(step_ms / 1e3);
-        let watched = watch(Job { plan: &changed, ..job }, &mut Sleeper { step, asked: trainer })?;
+        let watched = watch(Job { plan: &changed, ..job }, &mut Sleeper { step, trainer })?;
         rows.push(WorkersRow {
             num_workers,
             step_ms: watched.mean_ms(|batch| batch.step_ms),
@@ -108,6 +108,7 @@ pub(super) fn by_consumers(
         loader.close();
         let real = real?;
         let synthetic = batch * feed(None, Feeding { consumers, step_ms, seconds: seconds / 2.0 }, trainer)?;
+        // The first row has no row before it, so it is its own reference.
         let linear = consumers as f64 * rows.first().map_or(synthetic, |one| one.synthetic);
         rows.push(ConsumersRow { consumers, linear, synthetic, real });
     }
@@ -137,16 +138,19 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
     let current = || *iteration.lock();
     let consume = || -> Result<(), DoctorError> {
         while !is_over.load(Ordering::Relaxed) {
+            // Without a loader this measures the steps alone.
             let Some((loader, now)) = loader.zip(current()) else {
                 step_once(1);
                 continue;
             };
             match loader.next_within(now, POLL) {
                 Ok(Next::Batch(batch)) => step_once(batch.len as u64),
+                // Superseded: another consumer has begun the next epoch. This one continues with the new iteration.
                 Ok(Next::NotYet) | Err(feedline_engine::error::Error::Superseded) => {}
                 // The consumer that notices it first begins the next epoch.
                 Ok(Next::End) => {
                     let mut iteration = iteration.lock();
+                    // Otherwise another consumer has begun the next epoch already.
                     if *iteration == Some(now) {
                         *iteration = Some(loader.begin()?);
                     }
@@ -159,12 +163,14 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
     thread::scope(|scope| {
         let threads: Vec<_> = (0..consumers).map(|_| scope.spawn(consume)).collect();
         let stopped = wait(seconds * WARM_UP, trainer);
+        // Relaxed suffices: a step that is counted a moment too early or too late does not matter.
         is_warm.store(true, Ordering::Relaxed);
         let start = Instant::now();
         let stopped = stopped.and_then(|()| wait(seconds * (1.0 - WARM_UP), trainer));
         let measured = start.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        // All threads are joined before an error is returned.
         stopped?;
         for end in ends {
             end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

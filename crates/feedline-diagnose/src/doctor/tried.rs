@@ -1,7 +1,7 @@
-//! Remedies that are tried: what was predicted of each, against what it gives.
+//! Tries remedies, and compares the prediction of each with the measured speed.
 //!
-//! In: a diagnosis, the job that it is about, and which of its remedies to try. Out: what each reached with the trainer. Only the
-//! settings of the job change, and nothing that a trial keeps on disk is left (`trial.rs`).
+//! In: a diagnosis, its job, and the remedies to try. Out: the speed of each with the trainer. A trial only changes settings of the
+//! job, and removes its files (`trial.rs`).
 
 use feedline_data::failure::chain;
 use feedline_data::plan::{ByteSize, Plan};
@@ -10,25 +10,25 @@ use serde::Serialize;
 
 use super::DoctorError;
 use super::diagnosis::Diagnosis;
-use super::packed::MOST_PACKED;
+use super::packed::MAX_PACKED;
+use super::progress::ProgressEvent;
 use super::remedy::{Change, Remedy};
-use super::told::ProgressEvent;
 use super::trial::{free_bytes, reached};
 use super::watch::{Job, Trainer};
 
-/// The part of the joint run that a remedy is tried for.
-const TRY: f64 = 0.5;
-/// Seconds of a trial at least.
-const LEAST_SECONDS: f64 = 2.0;
-/// Shards are larger than what is in them.
+/// Duration of a trial as a fraction of `job.seconds`.
+const TRIAL_SHARE: f64 = 0.5;
+/// Minimum duration of a trial in seconds.
+const MIN_SECONDS: f64 = 2.0;
+/// Shards are larger than their content: tar headers and padding.
 const OVERHEAD: f64 = 1.1;
 
 /// Which remedies to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The best that can be tried.
+    /// The best one that can be tried.
     Best,
-    /// One after the other.
+    /// All, one after the other.
     All,
     /// One by its name; `_` is read as `-`.
     Named(String),
@@ -47,22 +47,22 @@ impl From<&str> for Choice {
 /// A remedy that was tried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
-    /// What was tried, with what was predicted of it.
+    /// The remedy with its prediction.
     #[serde(flatten)]
     pub remedy: Remedy,
-    /// What it gave.
+    /// The measured speed with it.
     pub measured_samples_per_second: f64,
 }
 
 impl Diagnosis {
-    /// Tries remedies on the job that was diagnosed, each for `job.seconds`. A remedy that cannot be tried is reported, and the others
-    /// are tried all the same.
+    /// Tries remedies on the diagnosed job, each for up to `job.seconds`. A remedy that cannot be tried is reported, and the others
+    /// are still tried.
     pub fn try_remedies(
         &self,
         choice: &Choice,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(ProgressEvent),
+        report: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Vec<Tried>, DoctorError> {
         let remedies = match choice {
             Choice::Best | Choice::All => &self.remedies[..],
@@ -70,15 +70,16 @@ impl Diagnosis {
         };
         let mut found = Vec::new();
         for remedy in remedies {
-            let is_unasked = *choice != Choice::Named(Change::Pack.name().to_owned());
+            let is_implicit = *choice != Choice::Named(Change::Pack.name().to_owned());
             let tried = match remedy.change {
-                Change::Pack if is_unasked && self.stored_bytes(job.plan) > MOST_PACKED => Err(DoctorError::PacksAll),
-                _ => self.attempt(remedy, job, trainer, tell),
+                // Packing copies the whole data set. More than 2 GB are only copied if the user names this remedy.
+                Change::Pack if is_implicit && self.stored_bytes(job.plan) > MAX_PACKED => Err(DoctorError::PacksAll),
+                _ => self.attempt(remedy, job, trainer, report),
             };
             match tried {
                 Ok(tried) => found.push(tried),
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-                Err(error) => tell(ProgressEvent::NotTried(remedy.change.clone(), chain(&error))),
+                Err(error) => report(ProgressEvent::NotTried(remedy.change.clone(), chain(&error))),
             }
             if *choice == Choice::Best && !found.is_empty() {
                 break;
@@ -93,9 +94,9 @@ impl Diagnosis {
         name: &str,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(ProgressEvent),
+        report: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Tried, DoctorError> {
-        self.attempt(self.remedy(name)?, job, trainer, tell)
+        self.attempt(self.remedy(name)?, job, trainer, report)
     }
 
     fn remedy(&self, name: &str) -> Result<&Remedy, DoctorError> {
@@ -111,28 +112,28 @@ impl Diagnosis {
         remedy: &Remedy,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(ProgressEvent),
+        report: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Tried, DoctorError> {
         let change = &remedy.change;
         if *change == Change::Pack {
             check_room(job.machine, self.stored_bytes(job.plan))?;
         }
         let changed = change.apply(job.plan)?.ok_or(DoctorError::NotOurs)?;
-        // What is kept between epochs, or indexed, has to be made first.
-        let seconds = if change.warms_up() { job.seconds } else { job.seconds * TRY }.max(LEAST_SECONDS);
-        tell(ProgressEvent::Tries(change.clone(), seconds));
+        // A trial that must first fill a cache or build indexes needs more time.
+        let seconds = if change.warms_up() { job.seconds } else { job.seconds * TRIAL_SHARE }.max(MIN_SECONDS);
+        report(ProgressEvent::Tries(change.clone(), seconds));
         let job = Job { plan: &changed, seconds, ..job };
         let measured_samples_per_second = reached(change, job, self.measured_samples_per_second, trainer)?;
         Ok(Tried { remedy: remedy.clone(), measured_samples_per_second })
     }
 
-    /// Bytes of all samples, about.
+    /// Approximate bytes of all samples.
     fn stored_bytes(&self, plan: &Plan) -> f64 {
         self.parts.read_bytes * plan.source().len() as f64
     }
 }
 
-/// An error where there is no room beside the cache for shards of so many bytes.
+/// Fails if the disk of the cache has no room for shards of `bytes`.
 fn check_room(machine: &Machine, bytes: f64) -> Result<(), DoctorError> {
     let folder = machine.cache_folder.as_deref().ok_or(DoctorError::NoFolder)?;
     let (free, needed) = (free_bytes(folder), (bytes * OVERHEAD) as u64);

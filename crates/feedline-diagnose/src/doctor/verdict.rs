@@ -1,7 +1,7 @@
-//! What bounds a job: the one place that decides it.
+//! Decides the bottleneck of a job. Only this file does.
 //!
-//! In: what is known of a job, as one of the three kinds of `evidence.rs`. Out: one bound; of a loader that is seen from outside
-//! only, none if too little is known. Nothing here measures or counts.
+//! In: one of the three kinds of evidence in `evidence.rs`. Out: one [`Bound`]. For another loader, of which only the outside is
+//! known, it may be `None`. Nothing here measures or counts.
 
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
@@ -9,60 +9,60 @@ use serde::{Deserialize, Serialize};
 use super::anomaly::{Anomaly, PeriodCause};
 use super::evidence::{CountedRun, Examined, JobProfile, Joint, Outside, WorkerProcesses};
 
-/// A trainer that waits less than this part of its time does not wait for loading.
-const WAITS: f64 = 0.05;
-/// Below this part of what the resources allow, something else holds the job back.
-const FALLS_SHORT: f64 = 0.92;
-/// The part of their time in which threads have nothing to do where slow samples are the bound, of a job that falls short.
-const IDLE: f64 = 0.05;
-/// The same where nothing was measured alone, so that it is not known whether the job falls short.
-const IDLE_UNSURE: f64 = 0.15;
-/// What more memory has to gain before its lack is the bound.
-const GAINS: f64 = 1.07;
-/// The part of the threads' time that waits for memory, and of the budget in use, that make memory the bound.
-const STARVED: f64 = 0.1;
-const FULL: f64 = 0.9;
-/// The part of the threads' time that goes to ops in Python where these are the bound.
-const MOSTLY: f64 = 0.5;
-/// The part of its time above which another loader computes rather than waits. Queueing for a core counts as computing.
-const COMPUTES: f64 = 0.5;
-/// The part of their time that worker processes wait for a disk before it counts as evidence of reading.
-const BLOCKED: f64 = 0.1;
-/// Bytes of a worker process that count as evidence of reading: more than it reads to start and to take its tasks.
-const MUCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
+/// A trainer that waits for less than this fraction of its time is not limited by loading.
+const MIN_STALL_SHARE: f64 = 0.05;
+/// A job that reaches less than this fraction of what its resources allow is limited by something else.
+const SHORTFALL_RATIO: f64 = 0.92;
+/// Minimum idle fraction of the threads for slow samples to be the bottleneck, in a job that falls short.
+const MIN_IDLE_SHARE: f64 = 0.05;
+/// The same for runs of which only counters are known. It is higher, because it is unknown whether the job falls short.
+const MIN_IDLE_SHARE_COUNTED: f64 = 0.15;
+/// Minimum gain with more memory for memory to be the bottleneck.
+const MIN_MEMORY_GAIN: f64 = 1.07;
+/// Minimum fraction of the threads' time spent waiting for memory, or of the budget in use, for memory to be the bottleneck.
+const MIN_MEMORY_WAIT_SHARE: f64 = 0.1;
+const MIN_MEMORY_PEAK_SHARE: f64 = 0.9;
+/// Minimum fraction of the threads' time in Python ops for Python to be the bottleneck.
+const MIN_PYTHON_SHARE: f64 = 0.5;
+/// Above this fraction of its time, another loader computes rather than waits. Waiting for a core counts as computing.
+const MIN_COMPUTE_SHARE: f64 = 0.5;
+/// Minimum fraction of the time that worker processes wait for a disk, as evidence of reading.
+const MIN_BLOCKED_SHARE: f64 = 0.1;
+/// Minimum bytes that a worker process reads, as evidence of reading. It is more than it reads to start and to receive its tasks.
+const MIN_READ_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 
-/// What bounds a job.
+/// The bottleneck of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// The accelerator: loading keeps up.
-    #[strum(to_string = "the step: loading keeps up with it")]
+    #[strum(to_string = "the training step: loading keeps up with it")]
     Step,
     /// Preparer threads, or the cores that they run on.
-    #[strum(to_string = "preparing: the threads, or the cores that they run on, can do no more")]
+    #[strum(to_string = "preparing: the threads, or the cores they run on, are fully used")]
     Prepare,
     /// The store.
-    #[strum(to_string = "reading: the store gives no more")]
+    #[strum(to_string = "reading: the store is at its limit")]
     Read,
     /// The link to another machine.
     #[strum(to_string = "the network: the link to the data is full")]
     Network,
-    /// Slow samples that others have to wait for.
-    #[strum(to_string = "slow samples: others are ready and wait behind them")]
+    /// Slow samples, for which samples behind them have to wait.
+    #[strum(to_string = "slow samples: other samples are ready and wait behind them")]
     HeadOfLine,
     /// Ops in Python.
     #[strum(to_string = "Python: ops in Python run one at a time")]
     Python,
     /// The memory budget.
-    #[strum(to_string = "memory: the budget is too small to prepare enough at once")]
+    #[strum(to_string = "memory: the budget is too small to prepare enough samples at once")]
     Memory,
-    /// The way of a batch from the loader to the step.
-    #[strum(to_string = "the hand-over: batches take longer from the loader to the step than to prepare")]
+    /// Passing a batch from the loader to the step.
+    #[strum(to_string = "the hand-over: a ready batch takes longer to reach the step than to prepare")]
     HandOver,
 }
 
 impl Bound {
-    /// All of them.
+    /// All bounds, in the order of their declaration.
     pub const ALL: [Self; 8] = [
         Self::Step,
         Self::Prepare,
@@ -87,27 +87,28 @@ impl From<Resource> for Bound {
     }
 }
 
-/// Whether a job stays below what its resources allow.
+/// Whether a job is slower than its resources allow.
 pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
-    joint.samples_per_second < FALLS_SHORT * times.samples_per_second()
+    joint.samples_per_second < SHORTFALL_RATIO * times.samples_per_second()
 }
 
 impl Examined<'_> {
-    /// What bounds the job.
+    /// The bottleneck of the job.
     pub(super) fn bound(&self) -> Bound {
         let Self { times, profile, joint, with_memory } = self;
         if falls_short(times, joint) {
-            if with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second) {
+            // The order of the checks matters: the most specific evidence comes first.
+            if with_memory.is_some_and(|rate| rate > MIN_MEMORY_GAIN * joint.samples_per_second) {
                 return Bound::Memory;
             }
             if joint.is_slow_to_take() {
                 return Bound::HandOver;
             }
-            if profile.reads_ahead && joint.waits_for_reads() && joint.stall_share > WAITS {
+            if profile.reads_ahead && joint.waits_for_reads() && joint.stall_share > MIN_STALL_SHARE {
                 return profile.reading();
             }
-            // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
-            if joint.idle_share > IDLE && joint.stall_share > WAITS {
+            // The consumer waits although threads are idle. So it waits for single samples, which cannot be divided among threads.
+            if joint.idle_share > MIN_IDLE_SHARE && joint.stall_share > MIN_STALL_SHARE {
                 return Bound::HeadOfLine;
             }
         }
@@ -120,13 +121,15 @@ impl Examined<'_> {
 }
 
 impl CountedRun {
-    /// What bounded the run.
+    /// The bottleneck of the run.
     pub(super) fn bound(&self) -> Bound {
         let Self { profile, joint, .. } = self;
-        let is_idle = joint.idle_share > IDLE_UNSURE;
-        let is_starved = self.memory_wait_share > STARVED || self.memory_peak_share > FULL;
+        let is_idle = joint.idle_share > MIN_IDLE_SHARE_COUNTED;
+        let is_starved =
+            self.memory_wait_share > MIN_MEMORY_WAIT_SHARE || self.memory_peak_share > MIN_MEMORY_PEAK_SHARE;
         match () {
-            () if joint.stall_share < WAITS => Bound::Step,
+            // The first condition that holds decides.
+            () if joint.stall_share < MIN_STALL_SHARE => Bound::Step,
             () if joint.hand_over_ms > joint.wait_ms => Bound::HandOver,
             () if !self.has_threads => self.waited_for(),
             () if is_idle && is_starved => Bound::Memory,
@@ -136,33 +139,34 @@ impl CountedRun {
         }
     }
 
-    /// What was waited for most, where a node prepares and nothing else is known of it.
+    /// The cause of the longest waits. Used if a node prepares the samples, because nothing else is known about it.
     fn waited_for(&self) -> Bound {
         let stalls = &self.joint.stalls;
         let others = [(stalls.read, self.profile.reading()), (stalls.memory, Bound::Memory)];
         let first = (stalls.prepare, Bound::Prepare);
+        // On a tie the first one wins: preparing is the most likely reason.
         others.into_iter().fold(first, |most, other| if other.0 > most.0 { other } else { most }).1
     }
 }
 
 impl Outside<'_> {
-    /// What bounded the other loader; none if that cannot be told from outside.
+    /// The bottleneck of the other loader. `None` if it cannot be determined from outside.
     pub(super) fn bound(&self) -> Option<Bound> {
-        if self.stall_share < WAITS {
+        if self.stall_share < MIN_STALL_SHARE {
             return Some(Bound::Step);
         }
         let is_round = |anomaly: &Anomaly| matches!(anomaly, Anomaly::Period { cause: PeriodCause::Workers, .. });
         if self.anomalies.iter().any(is_round) {
             return Some(Bound::Prepare);
         }
-        // Batches that had to wait for a core take longer than others whatever is in them.
+        // Batches that had to wait for a core are slow for that reason alone, so they prove nothing about their samples.
         let queued = self.consumer.queued;
         let has_two_kinds = self.anomalies.iter().any(|anomaly| matches!(anomaly, Anomaly::Bimodal { .. }));
-        if has_two_kinds && queued < WAITS * self.waited {
+        if has_two_kinds && queued < MIN_STALL_SHARE * self.waited {
             return Some(Bound::HeadOfLine);
         }
-        // What the thread waited for a core it did not wait for anything else. With workers, unpickling and collating is work, too.
-        if self.consumer.computed > COMPUTES * (self.waited - queued) {
+        // While the thread waited for a core it did not wait for batches. With workers, unpickling and collating is work too.
+        if self.consumer.computed > MIN_COMPUTE_SHARE * (self.waited - queued) {
             return Some(Bound::Prepare);
         }
         match &self.workers {
@@ -175,40 +179,40 @@ impl Outside<'_> {
 impl WorkerProcesses {
     fn bound(&self, stall_share: f64) -> Option<Bound> {
         let computing = self.computing?;
-        if computing > COMPUTES {
+        if computing > MIN_COMPUTE_SHARE {
             return Some(Bound::Prepare);
         }
-        // A worker has nothing to do only while enough batches are ready, and then the step does not wait. What it neither computed
-        // nor was idle in that way, it waited: for storage, if there is evidence that it reads.
-        let waits = 1.0 - computing > 1.0 - stall_share + WAITS;
-        let reads = self.blocked > BLOCKED || self.read_bytes > MUCH_BYTES;
+        // A worker is idle only while enough batches are ready, and then the step does not wait. In the rest of its time it
+        // computes or waits: for storage, if there is evidence that it reads.
+        let waits = 1.0 - computing > 1.0 - stall_share + MIN_STALL_SHARE;
+        let reads = self.blocked > MIN_BLOCKED_SHARE || self.read_bytes > MIN_READ_BYTES;
         (waits && reads).then_some(Bound::Read)
     }
 }
 
 impl Joint {
-    /// Whether the trainer takes longer to get hold of a batch that is ready than it waits for it, or works on it.
+    /// Whether passing a ready batch to the trainer takes longer than waiting for it, and longer than the step.
     fn is_slow_to_take(&self) -> bool {
         self.hand_over_ms > self.wait_ms && self.hand_over_ms > self.step_ms.max(1e-3)
     }
 
-    /// Whether it waited for stored bytes rather than for ops.
+    /// Whether it waited longer for stored bytes than for ops.
     fn waits_for_reads(&self) -> bool {
         self.stalls.read > self.stalls.prepare
     }
 }
 
 impl JobProfile {
-    /// The bound of a job that waits for stored bytes.
+    /// The bottleneck of a job that waits for stored bytes.
     fn reading(&self) -> Bound {
         if self.is_remote { Bound::Network } else { Bound::Read }
     }
 
-    /// The bound of a job whose threads are busy all the time: what they are busy with.
+    /// The bottleneck of a job whose threads are always busy.
     fn threads(&self) -> Bound {
         match () {
             () if self.reads_longer => self.reading(),
-            () if self.foreign_share > MOSTLY => Bound::Python,
+            () if self.foreign_share > MIN_PYTHON_SHARE => Bound::Python,
             () => Bound::Prepare,
         }
     }

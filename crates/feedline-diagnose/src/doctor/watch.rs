@@ -1,4 +1,4 @@
-//! A plan that runs, with a trainer, for some seconds: what each batch took, and what the engine did meanwhile.
+//! Runs a plan with a trainer for some seconds, and records the times of each batch and the counters of the engine.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,47 +15,47 @@ use super::cores::ThreadTime;
 use super::life::{Life, LifeRecorder};
 use super::{BatchTime, DoctorError};
 
-/// The longest wait between two looks at whether the user wants to stop.
+/// Interval between two checks whether the user wants to stop.
 pub(super) const POLL: Duration = Duration::from_millis(50);
 /// Interval at which the share of cores is sampled.
 const CORE_WINDOW: Duration = Duration::from_millis(200);
-/// The part of a run at its beginning that does not count.
+/// Fraction of a run that is ignored at its start.
 const WARM_UP: f64 = 0.25;
-/// Batches that do not count at the beginning, where there are many more.
+/// Batches that are ignored at the start, if there are enough others.
 const WARM_UP_BATCHES: usize = 4;
 
-/// A plan that runs somewhere for some time.
+/// A plan to run on a machine for some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// What it runs.
+    /// The plan.
     pub plan: &'a Arc<Plan>,
-    /// Where.
+    /// The machine to run it on.
     pub machine: &'a Machine,
-    /// For how long.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// What takes batches: a training loop, or something that takes as long.
+/// Consumes batches: a training loop, or a simulation that takes as long.
 pub trait Trainer {
-    /// Takes a batch, and makes of it what it works with.
+    /// Receives a batch and converts it to the form that the step uses.
     fn receive(&mut self, batch: Batch) -> Result<(), DoctorError>;
 
-    /// Works on the batch that was received last.
+    /// Runs the training step on the batch that was received last.
     fn step(&mut self) -> Result<(), DoctorError>;
 
-    /// Hears how many samples of all are packed, where a trial does that.
+    /// Receives the progress of packing: the number of packed samples, and of all. Only for trials that pack.
     fn packed(&mut self, _samples: u64, _of: u64) {}
 
-    /// An error if the user wants to stop. Asked at least ten times a second but for during a step.
+    /// Fails if the user wants to stop. Called at least ten times per second, except during a step.
     fn check(&mut self) -> Result<(), DoctorError> {
         Ok(())
     }
 }
 
-/// A trainer that does nothing.
-struct Nobody<'a>(&'a mut dyn Trainer);
+/// A trainer that does nothing. It only forwards the request to stop.
+struct NoTrainer<'a>(&'a mut dyn Trainer);
 
-impl Trainer for Nobody<'_> {
+impl Trainer for NoTrainer<'_> {
     fn receive(&mut self, _: Batch) -> Result<(), DoctorError> {
         Ok(())
     }
@@ -69,25 +69,26 @@ impl Trainer for Nobody<'_> {
     }
 }
 
-/// What a run was like, its beginning left out.
+/// The measurements of a run, without its start.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     pub log: Vec<BatchTime>,
     pub seconds: f64,
     pub samples: u64,
-    /// The engine before and after, and the seconds between them: a little longer, where whole epochs count.
+    /// Snapshots of the engine at the start and the end of the measurement, and the seconds between them. With whole epochs, this
+    /// is a little longer than `seconds`.
     pub before: Snapshot,
     pub after: Snapshot,
     pub span: f64,
     /// Seconds until the first batch.
     pub first_batch: f64,
-    /// A stretch of its batches.
+    /// The timeline of some of its batches.
     pub life: Life,
-    /// The share of cores that its threads got, where that is known.
+    /// The share of cores that its threads got, if known.
     pub core_share: Option<CoreShare>,
 }
 
-/// Samples the time of threads on cores and in the queue for one, a few times a second.
+/// Samples the time of threads on a core and waiting for one, a few times per second.
 struct CoreSampler {
     last: (Instant, f64, f64),
     windows: Vec<CoreWindow>,
@@ -98,8 +99,8 @@ impl CoreSampler {
         Self { last: (Instant::now(), snapshot.core_seconds, snapshot.core_wait_seconds), windows: Vec::new() }
     }
 
-    /// Looks again, if the last look was a while ago.
-    fn look(&mut self, loader: &Loader) {
+    /// Adds a window, if the last sample is at least [`CORE_WINDOW`] old.
+    fn sample(&mut self, loader: &Loader) {
         let (at, ran, queued) = self.last;
         if at.elapsed() < CORE_WINDOW {
             return;
@@ -119,23 +120,23 @@ impl Watched {
         if self.seconds > 0.0 { self.samples as f64 / self.seconds } else { 0.0 }
     }
 
-    /// The mean milliseconds of a batch.
+    /// The mean over all batches, in milliseconds.
     pub(super) fn mean_ms(&self, of: impl Fn(&BatchTime) -> f64) -> f64 {
         self.log.iter().map(of).sum::<f64>() / self.log.len().max(1) as f64
     }
 
-    /// Seconds of preparer threads between the snapshots, whatever they did.
+    /// Seconds of all preparer threads between the snapshots, including idle time.
     pub(super) fn thread_seconds(&self) -> f64 {
         self.span * self.after.num_workers as f64
     }
 
-    /// The part of it in which they had nothing to do.
+    /// The fraction of it in which they were idle.
     pub(super) fn idle_share(&self) -> f64 {
         let idle = self.after.idle_seconds - self.before.idle_seconds;
         if self.thread_seconds() > 0.0 { (idle / self.thread_seconds()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Milliseconds of a thread for a sample on a core, and in the queue for one, where the system says it.
+    /// Milliseconds of a thread per sample on a core and waiting for one. `None` if the system does not report it.
     pub(super) fn thread_time(&self, all: f64) -> Option<ThreadTime> {
         let samples = (self.after.samples - self.before.samples).max(1) as f64;
         let ms = |of: fn(&Snapshot) -> f64| 1e3 * (of(&self.after) - of(&self.before)).max(0.0) / samples;
@@ -143,8 +144,9 @@ impl Watched {
         (cpu > 0.0).then_some(ThreadTime { all, cpu, core_wait })
     }
 
-    /// Seconds of a thread for a sample, without those in which it had nothing to do.
+    /// Seconds of a thread per sample, without idle time.
     pub(super) fn thread_seconds_a_sample(&self) -> f64 {
+        // Threads that worked on average, divided by samples per second.
         let threads = self.after.num_workers as f64 * (1.0 - self.idle_share());
         threads / self.samples_per_second().max(f64::MIN_POSITIVE)
     }
@@ -158,12 +160,12 @@ pub(super) fn watch(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, 
     watched
 }
 
-/// The same without a trainer: as fast as it can.
+/// Runs a job without a trainer, as fast as possible.
 pub(super) fn watch_alone(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
-    watch(job, &mut Nobody(trainer))
+    watch(job, &mut NoTrainer(trainer))
 }
 
-/// Runs a loader with a trainer for some seconds, from the epoch on that is next.
+/// Runs a loader with a trainer for some seconds, starting with its next epoch.
 pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
     if loader.plan().batches_per_epoch() == 0 {
         return Err(DoctorError::NoBatches);
@@ -187,8 +189,10 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             if let Some(recorder) = &mut recorder {
                 LifeRecorder::add(recorder, (epoch, number), [asked, ready, received, done]);
             }
+            // The clock is read after the step, so the last batch counts as a whole.
             let elapsed = start.elapsed().as_secs_f64();
             if all.is_empty() {
+                // For very short runs, which have no other snapshot to compare with.
                 first_snapshot = Some(loader.snapshot());
                 first_batch = elapsed - time.step_ms / 1e3;
             }
@@ -201,7 +205,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
                 recorder = Some(LifeRecorder::new(loader));
             }
             if let Some(cores) = &mut cores {
-                cores.look(loader);
+                cores.sample(loader);
             }
             if elapsed >= seconds {
                 break 'epochs;
@@ -210,7 +214,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     }
     let after = loader.snapshot();
     let life = recorder.map(LifeRecorder::end).unwrap_or_default();
-    // A run of a few batches counts as a whole, but for the first.
+    // If too few batches are left after the warm-up, all but the first count.
     let is_enough = |counted: &(usize, f64, Snapshot)| all.len() - counted.0 >= WARM_UP_BATCHES;
     let (skipped, since, before) = counted.filter(is_enough).unwrap_or_else(|| {
         let (elapsed, _) = all[0];
@@ -220,8 +224,10 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             first_snapshot.unwrap_or_else(|| after.clone()),
         )
     });
+    // The counters of the snapshots cover this time, also if fewer batches count.
     let span = all[all.len() - 1].0 - since;
     let counted = whole_epochs(&all, skipped);
+    // The measurement starts when the batch before the first counted one was done.
     let began = if counted.start == skipped { since } else { all[counted.start - 1].0 };
     let seconds = all[counted.end - 1].0 - began;
     let samples = all[counted].iter().map(|(_, batch)| batch.samples).sum();
@@ -230,17 +236,19 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     Ok(Watched { log, seconds, samples, before, after, span, first_batch, life, core_share })
 }
 
-/// The whole epochs behind those that are skipped, if there are some: a slow sample comes once in each.
+/// The whole epochs after the skipped batches, if there are any. Each slow sample comes once per epoch, so parts of epochs would
+/// distort the mean.
 fn whole_epochs(all: &[(f64, BatchTime)], skipped: usize) -> Range<usize> {
     let is_first = |number: &usize| all[number - 1].1.epoch != all[*number].1.epoch;
     let mut firsts = (skipped.max(1)..all.len()).filter(is_first);
     match (firsts.next(), firsts.next_back()) {
+        // From the first start of an epoch to the last one, so only complete epochs.
         (Some(first), Some(last)) => first..last,
         _ => skipped..all.len(),
     }
 }
 
-/// The next batch of an iteration, when it was asked for, and when it was ready.
+/// The next batch of an iteration, with the times at which it was requested and ready.
 pub(super) fn next(
     loader: &Loader,
     iteration: Iteration,
@@ -252,6 +260,7 @@ pub(super) fn next(
         if !loader.wait_within(iteration, POLL)? {
             continue;
         }
+        // Waiting and taking are separate calls, so that the hand-over can be timed alone.
         let ready = Instant::now();
         match loader.take(iteration)? {
             Next::Batch(batch) => return Ok(Some((*batch, asked, ready))),

@@ -1,4 +1,4 @@
-//! Two streams that must not differ, and where they do.
+//! Finds the first place where two streams differ that must be equal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,66 +9,67 @@ use super::report::Counterexample;
 use super::stream::{At, Begin, DeliveredSample, EpochStream, Stream, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
 
-/// How often a place that differs is run again for its bytes.
+/// Upper limit of runs to reproduce a difference and get its bytes.
 const ATTEMPTS: usize = 3;
 
-/// What is compared of samples.
+/// How much of the samples is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Looks {
-    /// Which they are.
-    AtIds,
+pub(super) enum Comparison {
+    /// Only which samples they are.
+    Ids,
     /// Also their bytes.
-    AtBytes,
+    Bytes,
 }
 
-/// Two configurations that must deliver the same stream, and what is wrong if they do not.
+/// Two configurations that must deliver the same stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair<'a> {
-    /// The law that is broken then.
+    /// The law that is broken if they do not.
     pub law: u8,
     pub problem: &'a str,
     pub expected: &'a Variant,
     pub found: &'a Variant,
-    /// The names of the fields that are delivered.
+    /// The names of the delivered fields.
     pub fields: &'a [std::sync::Arc<str>],
 }
 
-/// Where two streams differ first.
+/// The first difference between two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamDifference {
     pub epoch: Epoch,
     pub difference: Difference,
 }
 
-/// Where two sequences of samples differ first.
+/// The first difference between two sequences of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// Another sample comes at a turn, or none on one of the sides.
+    /// Different samples at the same turn, or no sample on one side.
     Sample {
         /// The turn.
         turn: usize,
-        /// What should come.
+        /// The expected sample. `None` if the sequence should have ended.
         expected: Option<SampleId>,
-        /// What comes.
+        /// The delivered sample. `None` if the sequence has ended.
         found: Option<SampleId>,
     },
-    /// The sample is the same, but not the bytes of a field.
+    /// The same sample with different bytes in a field.
     Field {
         /// Its turn in the first sequence.
         turn: usize,
         /// The sample.
         id: SampleId,
-        /// The number of the field.
+        /// The index of the field in the stream's fields.
         field: usize,
     },
 }
 
-/// Compares samples that should come in the same order.
+/// Compares two sequences that must have the same order.
 pub(super) fn first_difference(
     expected: &[DeliveredSample],
     found: &[DeliveredSample],
-    looks: Looks,
+    comparison: Comparison,
 ) -> Option<Difference> {
+    // Padding repeats a sample, so its mark is part of the identity.
     let id = |seen: Option<&DeliveredSample>| seen.map(|seen| (seen.id, seen.is_padding));
     for turn in 0..expected.len().max(found.len()) {
         let (one, other) = (expected.get(turn), found.get(turn));
@@ -79,7 +80,7 @@ pub(super) fn first_difference(
                 found: other.map(|seen| seen.id),
             });
         }
-        if let (Some(one), Some(other), Looks::AtBytes) = (one, other, looks)
+        if let (Some(one), Some(other), Comparison::Bytes) = (one, other, comparison)
             && let Some(field) = first_field(one, other)
         {
             return Some(Difference::Field { turn, id: one.id, field });
@@ -93,7 +94,8 @@ fn first_field(one: &DeliveredSample, other: &DeliveredSample) -> Option<usize> 
     (0..fields).find(|&field| one.digests.get(field) != other.digests.get(field))
 }
 
-/// Compares the samples that both have, in whatever order they come; those that are `repeated` have no name of their own.
+/// Compares the samples that both sequences contain, in any order. Leaves out `repeated` samples: a sampler gives them several
+/// times, with different draws, so their id does not identify one of them.
 pub(super) fn difference_by_sample(
     expected: &[DeliveredSample],
     found: &[DeliveredSample],
@@ -108,23 +110,23 @@ pub(super) fn difference_by_sample(
 }
 
 impl Subject<'_> {
-    /// What can be compared.
-    pub(super) fn looks(&self) -> Looks {
-        if self.unstable.is_some() { Looks::AtIds } else { Looks::AtBytes }
+    /// How much can be compared: no bytes if an op gives other bytes each time.
+    pub(super) fn comparison(&self) -> Comparison {
+        if self.unstable.is_some() { Comparison::Ids } else { Comparison::Bytes }
     }
 
     /// Compares all epochs, in order.
     pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
         pairs.find_map(|(one, other)| {
-            let difference = first_difference(&one.samples, &other.samples, self.looks())?;
+            let difference = first_difference(&one.samples, &other.samples, self.comparison())?;
             Some(StreamDifference { epoch: one.epoch, difference })
         })
     }
 
     /// Compares all epochs, sample by sample.
     pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
-        if self.looks() == Looks::AtIds {
+        if self.comparison() == Comparison::Ids {
             return None;
         }
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
@@ -135,23 +137,24 @@ impl Subject<'_> {
         pairs.find_map(one_epoch)
     }
 
-    /// A difference between two configurations, with the bytes of both sides.
+    /// The counterexample for a difference, with the bytes of both sides. It runs both configurations again to get the bytes.
     pub(super) fn explain(&self, pair: &Pair<'_>, at: StreamDifference) -> Result<Counterexample, VerifyError> {
         let mut counterexample = self.located(pair, at);
         if let Difference::Field { turn, id, field } = at.difference {
             let (expected, found) = (pair.expected, pair.found);
             let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
             let is_same_order = order(expected) == order(found) && expected.is_predetermined();
+            // In the same order the turn identifies the sample. Otherwise it has to be searched by its id.
             let place = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
             match self.both_sides(pair, at.epoch, place, field)? {
                 Some(sides) => counterexample.differ_at(sides),
-                None => counterexample.problem += " (once: run again, they are the same)",
+                None => counterexample.problem += " (seen once; they were equal when run again)",
             }
         }
         Ok(counterexample)
     }
 
-    /// The place of a difference between two configurations, without the bytes there.
+    /// The counterexample for a difference, without the bytes.
     pub(super) fn located(&self, pair: &Pair<'_>, at: StreamDifference) -> Counterexample {
         let name =
             |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
@@ -174,8 +177,9 @@ impl Subject<'_> {
         }
     }
 
-    /// Runs a place in two configurations until they differ, a few times.
+    /// Runs both configurations up to a place until their bytes differ there, a few times. `None` if they never do.
     fn both_sides(&self, pair: &Pair<'_>, epoch: Epoch, place: At, field: usize) -> Result<Option<Sides>, VerifyError> {
+        // A difference that depends on timing may not show in every run.
         for _ in 0..ATTEMPTS {
             let one: Vec<Content<'_>> = contents_at(self, pair.expected, Begin::Epoch(epoch), place)?;
             let other = contents_at(self, pair.found, Begin::Epoch(epoch), place)?;
@@ -188,9 +192,10 @@ impl Subject<'_> {
         Ok(None)
     }
 
-    /// The position in the epoch of what a configuration delivers at `turn`.
+    /// The position in the epoch of the sample that a configuration delivers at `turn`.
     pub(super) fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
         let share = self.plan.share(0);
+        // Beyond the end of the epoch there is no position. The turn is the best description.
         if turn >= share.samples() {
             return turn;
         }
@@ -215,19 +220,19 @@ mod tests {
     #[test]
     fn the_first_of_several_differences_is_found() {
         let expected = [seen(3, 1), seen(4, 2), seen(5, 3)];
-        let check = |found: &[DeliveredSample], looks, difference| {
-            assert_eq!(first_difference(&expected, found, looks), difference);
+        let check = |found: &[DeliveredSample], comparison, difference| {
+            assert_eq!(first_difference(&expected, found, comparison), difference);
         };
-        check(&expected.clone(), Looks::AtBytes, None);
+        check(&expected.clone(), Comparison::Bytes, None);
         let other_bytes = [seen(3, 1), seen(4, 9), seen(7, 9)];
-        check(&other_bytes, Looks::AtBytes, Some(Difference::Field { turn: 1, id: SampleId(4), field: 1 }));
+        check(&other_bytes, Comparison::Bytes, Some(Difference::Field { turn: 1, id: SampleId(4), field: 1 }));
         let other_sample = Difference::Sample { turn: 2, expected: Some(SampleId(5)), found: Some(SampleId(7)) };
-        check(&other_bytes, Looks::AtIds, Some(other_sample));
+        check(&other_bytes, Comparison::Ids, Some(other_sample));
         let missing = Difference::Sample { turn: 2, expected: Some(SampleId(5)), found: None };
-        check(&expected[..2], Looks::AtBytes, Some(missing));
+        check(&expected[..2], Comparison::Bytes, Some(missing));
         let padded = DeliveredSample { is_padding: true, ..seen(3, 1) };
         let marked = Difference::Sample { turn: 0, expected: Some(SampleId(3)), found: Some(SampleId(3)) };
-        check(&[padded, seen(4, 2), seen(5, 3)], Looks::AtIds, Some(marked));
+        check(&[padded, seen(4, 2), seen(5, 3)], Comparison::Ids, Some(marked));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The content of one field of one sample: its bytes and their form, to be hashed and compared.
+//! The content of one field of one sample, to be hashed and compared: its bytes, element type and shape.
 
 use std::borrow::Cow;
 
@@ -6,27 +6,28 @@ use feedline_data::batch::{FieldData, Unslotted, Value};
 use feedline_data::dtype::Dtype;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Where two contents differ first, and both sides in words.
+/// The first difference between two contents, with both sides as text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sides {
-    /// Nothing if their forms differ.
+    /// The first byte that differs. `None` if the forms differ.
     pub byte: Option<u64>,
     pub expected: String,
     pub found: String,
 }
 
-/// Bytes of a field, and what they are.
+/// The bytes of a field and their form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content<'a> {
-    /// Element type and shape, in words.
+    /// Element type and shape, as text.
     pub form: String,
     pub bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> Content<'a> {
-    /// What a batch has in a slot of a field.
+    /// The content of one slot of a batch.
     pub(super) fn of_slot(data: &'a FieldData, slot: usize) -> Self {
         let part = |dtype: &Dtype, shape: &[usize], bytes: &'a [u8]| {
+            // The first dimension is the batch. The slots lie one behind the other.
             let sides = shape.get(1..).unwrap_or_default();
             let each = sides.iter().product::<usize>() * dtype.bytes();
             Self::array(*dtype, sides, Cow::Borrowed(&bytes[slot * each..][..each]))
@@ -41,7 +42,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// What a sample in preparation has in a field.
+    /// The content of a field of a sample in preparation.
     pub(super) fn of_value(value: &'a Value<'_>) -> Self {
         match value {
             Value::Bytes(encoded) => Self::array(Dtype::U8, &[encoded.memory.len()], Cow::Borrowed(&encoded.memory)),
@@ -50,6 +51,7 @@ impl<'a> Content<'a> {
             Value::Tensor(tensor) => Self::array(tensor.dtype, &tensor.shape, Cow::Borrowed(&tensor.memory)),
             Value::Pixels(pixels) => {
                 let mut bytes = vec![0; pixels.packed_bytes()];
+                // Rows of pixels may be padded in memory. The copy has none, as in a batch.
                 pixels.copy_to(&mut bytes);
                 Self::array(Dtype::U8, &pixels.shape(), Cow::Owned(bytes))
             }
@@ -64,26 +66,28 @@ impl<'a> Content<'a> {
         Self { form: "text".to_owned(), bytes: Cow::Borrowed(text.as_bytes()) }
     }
 
-    /// The same, in memory of its own.
+    /// A copy that does not borrow from the batch.
     pub(super) fn into_owned(self) -> Content<'static> {
         Content { form: self.form, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
-    /// A hash of all of it.
+    /// A hash of form and bytes.
     pub(super) fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         hasher.update(self.form.as_bytes());
+        // Separates form and bytes, so that no two different pairs have the same input.
         hasher.update(&[0]);
         hasher.update(&self.bytes);
         hasher.digest128()
     }
 
-    /// The first byte that differs, and both sides in words; nothing if they are the same.
+    /// The first difference. `None` if both are equal.
     pub(super) fn first_difference(&self, other: &Content<'_>) -> Option<Sides> {
         if self.form != other.form {
             return Some(Sides { byte: None, expected: self.form.clone(), found: other.form.clone() });
         }
         let end = self.bytes.len().max(other.bytes.len());
+        // `get` beyond the end is `None`, so a longer content differs at the end of the shorter one.
         let byte = (0..end).find(|&byte| self.bytes.get(byte) != other.bytes.get(byte))?;
         let word = |bytes: &[u8]| bytes.get(byte).map_or_else(|| "the end".to_owned(), ToString::to_string);
         Some(Sides { byte: Some(byte as u64), expected: word(&self.bytes), found: word(&other.bytes) })

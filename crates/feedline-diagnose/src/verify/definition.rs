@@ -1,7 +1,8 @@
-//! A sample by definition: all of it loaded, one op after the other on whole fields, without SIMD, threads or anything kept.
+//! Prepares a sample by definition: loads it completely and runs one op after the other on whole fields, without SIMD, threads or
+//! caches.
 //!
-//! In: a sample. Out: its fields after each stage, that is as loaded and after each op. The engine has to give the same bytes
-//! by all its shorter ways (law 8); and a sample that is not the same twice is so from some stage on, which is to blame (law 1).
+//! In: a sample. Out: its fields after each stage, that is after loading and after each op. The optimised engine must produce the
+//! same bytes (law 8). If two preparations of a sample differ, the first stage with a difference is the culprit (law 1).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
@@ -20,10 +21,10 @@ use feedline_order::SampleRequest;
 use super::content::{Content, Sides};
 use super::subject::VerifyError;
 
-/// How often a sample is prepared to find out who makes it another each time.
+/// Upper limit of preparations of one sample to find the stage that is not deterministic.
 const ATTEMPTS: usize = 12;
 
-/// Which kernels are used.
+/// The kernels that ops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernels {
     Plain,
@@ -33,17 +34,17 @@ pub(super) enum Kernels {
 /// The fields of a sample, by name.
 pub(super) type Fields = Vec<(String, Content<'static>)>;
 
-/// Who gives other bytes each time, and the first place where that shows.
+/// A stage that is not deterministic, and the first difference that shows it.
 #[derive(Debug)]
 pub(super) struct Culprit {
-    pub who: String,
+    pub stage_name: String,
     pub field: String,
     pub byte: Option<u64>,
     pub first: String,
     pub second: String,
 }
 
-/// Prepares samples by definition.
+/// Prepares samples of one plan by definition.
 #[derive(Debug)]
 pub(super) struct Definition {
     plan: Arc<Plan>,
@@ -58,10 +59,10 @@ impl Definition {
     }
 
     /// The fields of a sample after the last op, or why it cannot be prepared.
-    pub(super) fn prepare(&self, wanted: SampleRequest) -> Result<Fields, String> {
+    pub(super) fn prepare(&self, request: SampleRequest) -> Result<Fields, String> {
         let mut last = Vec::new();
         let stages = self.plan.ops().len();
-        self.walk(wanted, Kernels::Plain, &mut |stage, sample| {
+        self.walk(request, Kernels::Plain, &mut |stage, sample| {
             if stage == stages {
                 last = fields(sample);
             }
@@ -69,20 +70,22 @@ impl Definition {
         Ok(last)
     }
 
-    /// Who is to blame for a sample that is not the same twice, if that shows when it is prepared alone.
-    pub(super) fn culprit(&self, wanted: SampleRequest) -> Result<Option<Culprit>, VerifyError> {
+    /// The stage that makes a sample differ between preparations, if it also does so when the sample is prepared alone.
+    pub(super) fn culprit(&self, request: SampleRequest) -> Result<Option<Culprit>, VerifyError> {
         for attempt in 1..ATTEMPTS {
+            // Alternates, because a difference may come from SIMD or appear only by chance.
             let kernels = if attempt % 2 == 0 { Kernels::Plain } else { Kernels::Fastest };
-            let [first, second] = self.on_two_threads(wanted, [Kernels::Fastest, kernels])?;
-            if let Some(culprit) = self.blame(&first, &second) {
+            let [first, second] = self.on_two_threads(request, [Kernels::Fastest, kernels])?;
+            if let Some(culprit) = self.first_unequal_stage(&first, &second) {
                 return Ok(Some(culprit));
             }
         }
         Ok(None)
     }
 
-    /// All stages of a sample, on two threads that live at the same time, so that they differ: what depends on the thread shows.
-    fn on_two_threads(&self, wanted: SampleRequest, kernels: [Kernels; 2]) -> Result<[Stages; 2], VerifyError> {
+    /// Prepares a sample on two threads at the same time. Both exist at once, so they have different ids, and an op that depends on
+    /// the thread shows it.
+    fn on_two_threads(&self, request: SampleRequest, kernels: [Kernels; 2]) -> Result<[Stages; 2], VerifyError> {
         let both = Barrier::new(2);
         thread::scope(|scope| {
             let both = &both;
@@ -90,7 +93,7 @@ impl Definition {
                 let work = move || {
                     both.wait();
                     let mut stages = Stages::default();
-                    let walked = self.walk(wanted, kernels, &mut |_, sample| stages.fields.push(fields(sample)));
+                    let walked = self.walk(request, kernels, &mut |_, sample| stages.fields.push(fields(sample)));
                     Stages { failure: walked.err(), ..stages }
                 };
                 let started = thread::Builder::new().name("feedline-verify".to_owned()).spawn_scoped(scope, work);
@@ -98,20 +101,21 @@ impl Definition {
             };
             let first = start(kernels[0])?;
             let second = start(kernels[1]).inspect_err(|_| {
-                // The first is not left alone.
+                // The first thread waits at the barrier, and would wait for ever.
                 both.wait();
             })?;
+            // A thread that panicked outside of `walk` counts as without results.
             Ok([first, second].map(|thread| thread.join().unwrap_or_default()))
         })
     }
 
-    /// The first stage at which two preparations of a sample differ.
-    fn blame(&self, first: &Stages, second: &Stages) -> Option<Culprit> {
+    /// The first stage at which two preparations differ.
+    fn first_unequal_stage(&self, first: &Stages, second: &Stages) -> Option<Culprit> {
         for (stage, (one, other)) in first.fields.iter().zip(&second.fields).enumerate() {
             for ((name, one), (_, other)) in one.iter().zip(other) {
                 if let Some(Sides { byte, expected, found }) = one.first_difference(other) {
-                    let (who, field) = (self.who(stage), name.clone());
-                    return Some(Culprit { who, field, byte, first: expected, second: found });
+                    let (stage_name, field) = (self.stage_name(stage), name.clone());
+                    return Some(Culprit { stage_name, field, byte, first: expected, second: found });
                 }
             }
         }
@@ -119,9 +123,10 @@ impl Definition {
             return None;
         }
         let words = |stages: &Stages| stages.failure.clone().unwrap_or_else(|| "prepared".to_owned());
+        // All common stages are equal, so the stage that failed in one preparation only is the culprit.
         let stage = first.fields.len().min(second.fields.len());
         Some(Culprit {
-            who: self.who(stage),
+            stage_name: self.stage_name(stage),
             field: String::new(),
             byte: None,
             first: words(first),
@@ -129,10 +134,10 @@ impl Definition {
         })
     }
 
-    /// The name of a stage.
-    fn who(&self, stage: usize) -> String {
+    /// The name of a stage, with what is wrong with it.
+    fn stage_name(&self, stage: usize) -> String {
         let Some(op) = stage.checked_sub(1).and_then(|number| self.plan.ops().get(number)) else {
-            return "the source: the bytes of this sample change from one reading to the next".to_owned();
+            return "the source: the bytes of this sample change from one read to the next".to_owned();
         };
         let table = op.table().unwrap_or_default();
         let function = table.get("fn").map(|function| format!("({function})")).unwrap_or_default();
@@ -143,13 +148,14 @@ impl Definition {
         )
     }
 
-    /// Goes through the stages of a sample; a failure says why it ends before the last.
+    /// Prepares a sample and calls `each` after every stage. Fails with the reason if a stage fails.
     fn walk(
         &self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         kernels: Kernels,
         each: &mut dyn FnMut(usize, &Sample<'_>),
     ) -> Result<(), String> {
+        // A panicking op is a finding about this sample, not the end of the verification.
         let walked = catch_unwind(AssertUnwindSafe(|| {
             let mut workspace = match kernels {
                 Kernels::Plain => Workspace::without_simd(Cancel::default(), 0),
@@ -157,24 +163,25 @@ impl Definition {
             };
             let mut sample = Sample::new();
             let loaded = self.supply.load(Loading {
-                request: wanted,
+                request,
                 reading: Reading::Plain,
                 sample: &mut sample,
                 workspace: &mut workspace,
                 metrics: &self.metrics,
             });
             loaded.map_err(|error| chain(&error))?;
+            // Stage 0 is the loaded sample, stage n is after op n.
             each(0, &sample);
             let all = 0..self.plan.ops().len();
             let range = OpRange { ops: all.clone(), whole: all };
-            let ran = self.plan.chain().run(&range, wanted, &mut sample, &mut workspace, &mut EachStage(each));
+            let ran = self.plan.chain().run(&range, request, &mut sample, &mut workspace, &mut EachStage(each));
             ran.map_err(|FailedOp { op, cause }| format!("{}: {}", self.plan.ops()[op].name(), chain(&cause)))
         }));
         walked.unwrap_or_else(|_| Err("an op panicked, which is a bug".to_owned()))
     }
 }
 
-/// Shows the sample after each op.
+/// Calls a function after each op.
 struct EachStage<'a>(&'a mut dyn FnMut(usize, &Sample<'_>));
 
 impl ChainObserver for EachStage<'_> {
@@ -183,7 +190,7 @@ impl ChainObserver for EachStage<'_> {
     }
 }
 
-/// What a preparation gave.
+/// The fields after each stage, up to a failure.
 #[derive(Debug, Default)]
 struct Stages {
     fields: Vec<Fields>,

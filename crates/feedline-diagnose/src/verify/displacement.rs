@@ -1,6 +1,6 @@
 //! Law 2 in other orders: each sample comes once, and none beyond its displacement bound.
 //!
-//! How far a sample is from its place is found out from the samples that came, and compared with what the loader reports.
+//! The displacement of each sample is computed from the delivered samples, and compared with the loader's report.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,24 +11,24 @@ use super::report::{Checked, Counterexample, Ended};
 use super::stream::{EpochStream, collect_epoch};
 use super::subject::{Subject, Variant, VerifyError};
 
-/// A planned order may look this much further ahead than its bound.
-const AHEAD: u64 = 64;
-/// The bound where the plan has none: so narrow that an order that kept to no bound would break it.
-const NARROW: u64 = 4;
-/// Samples of an epoch whose planned order is found though the plan does not ask for it: their sizes have to be known.
-const MOST_PLANNED: u64 = 200_000;
+/// A planned order may look this many places further ahead than its bound.
+const PLANNED_LOOKAHEAD: u64 = 64;
+/// The bound to test if the plan has none. It is narrow, so that an order that ignores it is noticed.
+const NARROW_BOUND: u64 = 4;
+/// Upper limit of samples for testing planned order on a plan with another order, because it needs the sizes of all samples.
+const MAX_PLANNED: u64 = 200_000;
 
-/// A sample and how far it is from its place.
+/// A delivered sample, and its place in strict order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Displaced {
-    /// When it came.
+    /// The turn at which it was delivered.
     pub turn: u64,
-    /// When the sampler's order gives it; nothing if that is not among the samples that could come.
+    /// Its turn in strict order. `None` if it is not among the expected samples.
     pub number: Option<u64>,
 }
 
-/// Finds the places of samples that came, repeats in the order in which they came: if all came, no other choice
-/// displaces less.
+/// Assigns each delivered sample to a place in strict order. Repeats of a sample get their places in order of delivery: if all are
+/// delivered, no other assignment has a smaller largest displacement.
 pub(super) fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)]) -> Vec<Displaced> {
     let mut numbers: HashMap<(SampleId, bool), VecDeque<u64>> = HashMap::new();
     for (number, &sample) in expected.iter().enumerate() {
@@ -38,14 +38,14 @@ pub(super) fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)
     (0..).zip(found).map(|(turn, sample)| Displaced { turn, number: number(sample) }).collect()
 }
 
-/// How many places a sample may come away from its own.
+/// How many places late or early a sample may be.
 #[derive(Clone, Copy, Debug)]
 struct Allowed {
     late: u64,
     early: u64,
 }
 
-/// The first sample that is not there where it could be, or beyond the bound.
+/// The first sample that is not expected here, or is beyond its bound.
 fn first_beyond(all: &[Displaced], allowed: Allowed) -> Option<Displaced> {
     let is_beyond = |displaced: &&Displaced| match displaced.number {
         Some(number) if number <= displaced.turn => displaced.turn - number > allowed.late,
@@ -55,33 +55,37 @@ fn first_beyond(all: &[Displaced], allowed: Allowed) -> Option<Displaced> {
     all.iter().find(is_beyond).copied()
 }
 
-/// Runs the plan in its own and in other orders.
+/// Runs the plan in planned order and in arrival order.
 pub(super) fn check(subject: &Subject<'_>) -> Checked {
-    let mut said = Vec::new();
+    let mut details = Vec::new();
     for variant in orders(subject) {
         let is_others = variant.settings.order == Order::Planned && subject.plan.settings().order != Order::Planned;
-        if is_others && subject.plan.share(0).samples() > MOST_PLANNED {
-            said.push(format!("{} is not tried with more than {MOST_PLANNED} samples", variant.name));
+        if is_others && subject.plan.share(0).samples() > MAX_PLANNED {
+            details.push(format!("{} is not tested with more than {MAX_PLANNED} samples", variant.name));
             continue;
         }
         match in_order(subject, &variant) {
-            Err(Ended::Failed(VerifyError::Plan(error))) => said.push(format!("{} is refused: {error}", variant.name)),
-            ended => said.push(ended?),
+            // Not every plan allows every order. That is no broken law.
+            Err(Ended::Failed(VerifyError::Plan(error))) => {
+                details.push(format!("{} is refused: {error}", variant.name));
+            }
+            ended => details.push(ended?),
         }
     }
-    Ok(said.join("; "))
+    Ok(details.join("; "))
 }
 
 fn orders(subject: &Subject<'_>) -> Vec<Variant> {
     let own = subject.own().with("", |_, config| config.num_workers = Workers::Count(3));
     let order = own.settings.order;
-    let bound = if order == Order::Strict { NARROW } else { subject.plan.max_displacement() };
+    let bound = if order == Order::Strict { NARROW_BOUND } else { subject.plan.max_displacement() };
     let mut variants = Vec::new();
     let is_own = |other| order == other && own.settings.replay.is_none();
     if order.is_decided_while_running() && own.settings.replay.is_some() {
         variants.push(own.with("replayed order", |_, _| {}));
     }
     for (other, name) in [(Order::Planned, "planned order"), (Order::Arrival, "arrival order")] {
+        // An order that the plan has itself keeps the plan's settings. Another one gets the bound.
         variants.push(if is_own(other) { own.with(name, |_, _| {}) } else { own.in_order(other, Some(bound), name) });
     }
     variants
@@ -91,55 +95,59 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Checked {
     let loader = subject.loader(variant)?;
     let bound = loader.plan().max_displacement();
     let is_planned = loader.plan().has_planned_order();
-    let early = if is_planned { bound.saturating_add(AHEAD) } else { bound };
+    // Arrival order keeps the same bound in both directions.
+    let early = if is_planned { bound.saturating_add(PLANNED_LOOKAHEAD) } else { bound };
     let (mut latest, mut samples) = (0, 0);
     for _ in 0..subject.extent.epochs {
         let epoch = loader.upcoming_epoch();
+        // A planned order is known before the epoch. Its report is taken before the loader learns new costs.
         let planned_report = loader.order_report(Some(epoch)).filter(|_| is_planned);
-        let (came, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
+        let (delivered, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
         let report = planned_report.or_else(|| loader.order_report(Some(epoch)));
-        let turns = (came.samples.len() as u64).saturating_add(early).saturating_add(1);
+        // Samples up to `early` places behind the last delivered one may have been delivered early.
+        let turns = (delivered.samples.len() as u64).saturating_add(early).saturating_add(1);
         let expected: Vec<_> =
-            subject.sequence(epoch, turns).iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
-        let late = measure(&expected, &came, &bad_ids(subject, &came), Allowed { late: bound, early })
-            .map_err(|displaced| explain(subject, variant, &came, displaced, bound))?;
+            subject.sequence(epoch, turns).iter().map(|(place, request)| (request.id, place.is_padding)).collect();
+        let late = measure(&expected, &delivered, &bad_ids(subject, &delivered), Allowed { late: bound, early })
+            .map_err(|displaced| explain(subject, variant, &delivered, displaced, bound))?;
         latest = latest.max(late);
-        let has_repeats = !subject.repeated(epoch).is_empty() || came.counted > 0;
+        let has_repeats = !subject.repeated(epoch).is_empty() || delivered.counted > 0;
+        // With repeats or a partial epoch, only a lower limit of the displacement is known.
         let is_exact = !has_repeats && (!is_planned || subject.sees_all());
-        // In a part of an epoch an early repeat may not have come yet, so that a later one is taken for it.
+        // In a part of an epoch an earlier repeat may be missing, and a later one would get its place.
         let is_known = !has_repeats || subject.sees_all();
         if is_known
             && let Some(counterexample) =
-                misreported(variant, &came, report.as_ref(), largest_of(&expected, &came), is_exact)
+                misreported(variant, &delivered, report.as_ref(), largest_of(&expected, &delivered), is_exact)
         {
             return Err(counterexample.into());
         }
-        samples += came.samples.len();
+        samples += delivered.samples.len();
     }
     loader.close();
     Ok(format!("{}: {samples} samples, at most {latest} places late, {bound} allowed", variant.name))
 }
 
-/// Samples that are bad or stand in for bad ones: they are not where they belong, and are named.
-fn bad_ids(subject: &Subject<'_>, came: &EpochStream) -> HashSet<SampleId> {
-    let bad: HashSet<&str> = came.replaced.iter().flat_map(|replaced| [&*replaced.bad, &*replaced.by]).collect();
-    let ids = came.samples.iter().map(|seen| seen.id);
+/// Bad samples and their substitutes. They are not at their places, and law 6 checks them.
+fn bad_ids(subject: &Subject<'_>, delivered: &EpochStream) -> HashSet<SampleId> {
+    let bad: HashSet<&str> = delivered.replaced.iter().flat_map(|replaced| [&*replaced.bad, &*replaced.by]).collect();
+    let ids = delivered.samples.iter().map(|seen| seen.id);
     if bad.is_empty() { HashSet::new() } else { ids.filter(|&id| bad.contains(&*subject.key(id))).collect() }
 }
 
-fn pairs(came: &EpochStream) -> Vec<(SampleId, bool)> {
-    came.samples.iter().map(|seen| (seen.id, seen.is_padding)).collect()
+fn pairs(delivered: &EpochStream) -> Vec<(SampleId, bool)> {
+    delivered.samples.iter().map(|seen| (seen.id, seen.is_padding)).collect()
 }
 
-/// How many places samples of an epoch come late at most, or the first one beyond its bound.
+/// The largest number of places by which a sample is late, or the first sample beyond its bound.
 fn measure(
     expected: &[(SampleId, bool)],
-    came: &EpochStream,
+    delivered: &EpochStream,
     left_out: &HashSet<SampleId>,
     allowed: Allowed,
 ) -> Result<u64, Displaced> {
-    let all = displaced(expected, &pairs(came));
-    let is_counted = |displaced: &&Displaced| !left_out.contains(&came.samples[displaced.turn as usize].id);
+    let all = displaced(expected, &pairs(delivered));
+    let is_counted = |displaced: &&Displaced| !left_out.contains(&delivered.samples[displaced.turn as usize].id);
     let counted: Vec<Displaced> = all.iter().filter(is_counted).copied().collect();
     match first_beyond(&counted, allowed) {
         Some(displaced) => Err(displaced),
@@ -147,28 +155,28 @@ fn measure(
     }
 }
 
-fn largest_of(expected: &[(SampleId, bool)], came: &EpochStream) -> u64 {
-    let all = displaced(expected, &pairs(came));
+fn largest_of(expected: &[(SampleId, bool)], delivered: &EpochStream) -> u64 {
+    let all = displaced(expected, &pairs(delivered));
     all.iter().filter_map(|it| Some(it.turn.abs_diff(it.number?))).max().unwrap_or(0)
 }
 
-/// A report that does not say what came.
+/// The counterexample if the loader's report does not match the delivered samples.
 fn misreported(
     variant: &Variant,
-    came: &EpochStream,
+    delivered: &EpochStream,
     report: Option<&OrderReport>,
     largest: u64,
     is_exact: bool,
 ) -> Option<Counterexample> {
-    let said = report.map_or(0, |report| report.largest_displacement);
-    let is_right = if is_exact { said == largest } else { came.counted > 0 || said >= largest };
+    let reported = report.map_or(0, |report| report.largest_displacement);
+    let is_right = if is_exact { reported == largest } else { delivered.counted > 0 || reported >= largest };
     (!is_right).then(|| Counterexample {
-        epoch: Some(came.epoch.0),
-        expected: Some(format!("at most {largest} places, as came")),
-        found: Some(format!("at most {said} places, as reported")),
+        epoch: Some(delivered.epoch.0),
+        expected: Some(format!("at most {largest} places, as delivered")),
+        found: Some(format!("at most {reported} places, as reported")),
         ..Counterexample::of(
             2,
-            format!("the loader reports another displacement than the samples have that came ({})", variant.name),
+            format!("the loader reports another displacement than the delivered samples have ({})", variant.name),
         )
     })
 }
@@ -176,18 +184,18 @@ fn misreported(
 fn explain(
     subject: &Subject<'_>,
     variant: &Variant,
-    came: &EpochStream,
+    delivered: &EpochStream,
     Displaced { turn, number }: Displaced,
     bound: u64,
 ) -> Counterexample {
     let found = match number {
         Some(number) => format!("turn {turn} instead of {number}: {} places away", turn.abs_diff(number)),
-        None => format!("turn {turn}, where it has come before, or is further than its bound from its place"),
+        None => format!("turn {turn}, but it was delivered before, or its place is further away than the bound"),
     };
     Counterexample {
-        epoch: Some(came.epoch.0),
+        epoch: Some(delivered.epoch.0),
         position: number.map(|number| subject.plan.share(0).place(ShareIndex(number)).position.0),
-        sample: came.samples.get(turn as usize).map(|seen| subject.key(seen.id)),
+        sample: delivered.samples.get(turn as usize).map(|seen| subject.key(seen.id)),
         expected: Some(format!("at most {bound} places away")),
         found: Some(found),
         ..Counterexample::of(2, format!("a sample comes beyond its displacement bound ({})", variant.name))
@@ -200,7 +208,7 @@ mod tests {
     use crate::verify::stream::DeliveredSample;
     use feedline_order::Epoch;
 
-    fn came(ids: &[u64]) -> EpochStream {
+    fn delivered(ids: &[u64]) -> EpochStream {
         let seen = |&id: &u64| DeliveredSample { id: SampleId(id), is_padding: false, digests: Vec::new() };
         EpochStream { samples: ids.iter().map(seen).collect(), ..EpochStream::of(Epoch(0)) }
     }
@@ -213,7 +221,7 @@ mod tests {
     fn law_2_a_sample_beyond_its_bound_is_found_out() {
         let check = |ids: &[u64], late, early, expected| {
             assert_eq!(
-                measure(&in_order(6), &came(ids), &HashSet::new(), Allowed { late, early }),
+                measure(&in_order(6), &delivered(ids), &HashSet::new(), Allowed { late, early }),
                 expected,
                 "{ids:?}"
             );
@@ -236,12 +244,12 @@ mod tests {
     #[test]
     fn a_report_that_says_less_than_came_is_found_out() {
         let variant = |report: &OrderReport, is_exact| {
-            let came = came(&[1, 2, 0]);
-            let (said, found) = (Some(report), largest_of(&in_order(3), &came));
+            let delivered = delivered(&[1, 2, 0]);
+            let (details, found) = (Some(report), largest_of(&in_order(3), &delivered));
             let settings = feedline_data::plan::Settings::of_batches(1);
             let config = feedline_data::plan::RunConfig::default();
             let variant = Variant { name: String::new(), settings, config, probe: None, has_data: true };
-            misreported(&variant, &came, said, found, is_exact).is_some()
+            misreported(&variant, &delivered, details, found, is_exact).is_some()
         };
         let report = |largest_displacement| OrderReport { largest_displacement, ..OrderReport::default() };
         assert!(!variant(&report(2), true));

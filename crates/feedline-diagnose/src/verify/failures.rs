@@ -1,7 +1,7 @@
-//! Law 6: a bad sample is a value: named, counted, and never the end of an epoch.
+//! Law 6: a failed sample is a value: it is named and counted, and never ends an epoch.
 //!
-//! Whether the data has bad samples or not, one is made to fail: where bad samples raise, the first is named after all batches
-//! before it; where they are replaced, the substitute is named and counted, and nothing else changes.
+//! One sample is made to fail, whether the data has bad samples or not. If bad samples raise, the error names it, after all batches
+//! before it. If they are replaced, the substitute is named and counted, and nothing else changes.
 
 use std::collections::HashSet;
 
@@ -10,18 +10,18 @@ use feedline_data::plan::{OnError, Workers};
 use feedline_engine::error::Error;
 use feedline_order::{Place, SampleId, SampleRequest};
 
-use super::compare::{Looks, first_difference};
+use super::compare::{Comparison, first_difference};
 use super::probe::{self, Probe};
 use super::report::{Checked, Counterexample, Ended, Finding};
 use super::stream::{DeliveredSample, Replaced, collect_epoch};
 use super::subject::{Subject, Variant, VerifyError};
-use super::values::Looked;
+use super::values::References;
 
-/// Bad samples that are told of.
-const MOST_FINDINGS: usize = 20;
+/// Upper limit of reported bad samples.
+const MAX_FINDINGS: usize = 20;
 
-/// The first turn at which another sample comes than should, given as position and id, and is not named as its substitute.
-pub(super) fn unnamed(
+/// The first turn with another sample than expected that is not a reported substitute. `expected` has positions and ids.
+pub(super) fn first_unexplained(
     expected: &[(u64, SampleId)],
     found: &[SampleId],
     replaced: &[Replaced],
@@ -36,16 +36,17 @@ pub(super) fn unnamed(
     })
 }
 
-/// What is wrong with the samples that were looked at.
-pub(super) fn findings(subject: &Subject<'_>, looked: &Looked) -> Vec<Finding> {
+/// The bad samples of the reference streams.
+pub(super) fn findings(subject: &Subject<'_>, references: &References) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    for epoch in &looked.strict().1.epochs {
+    for epoch in &references.strict().1.epochs {
         for replaced in &epoch.replaced {
             let ordinal =
                 subject.plan.sequence().epoch(epoch.epoch).at(feedline_order::Position(replaced.position)).ordinal;
             let path = subject.plan.source().address(subject.plan.source().id_at(ordinal)).map(|(path, _)| path);
             let finding = Finding { sample: replaced.bad.clone(), path, problem: replaced.reason.clone() };
-            if found.len() < MOST_FINDINGS && !found.contains(&finding) {
+            // A bad sample fails in each epoch, but is reported once.
+            if found.len() < MAX_FINDINGS && !found.contains(&finding) {
                 found.push(finding);
             }
         }
@@ -53,43 +54,45 @@ pub(super) fn findings(subject: &Subject<'_>, looked: &Looked) -> Vec<Finding> {
     found
 }
 
-/// Makes a sample fail, and looks at what comes of it.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
-    if let Some(why) = subject.erratic(looked.has_bad()) {
-        return Err(Ended::Silent(why));
+/// Makes a sample fail, and checks the consequences.
+pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
+    if let Some(why) = subject.random_failures(references.has_bad()) {
+        return Err(Ended::NotApplicable(why));
     }
-    let (strict, stream) = looked.strict();
+    let (strict, stream) = references.strict();
     let Some(epoch) = stream.epochs.first().filter(|epoch| !epoch.samples.is_empty()) else {
-        return Err(Ended::Silent("no sample was looked at".to_owned()));
+        return Err(Ended::NotApplicable("no sample was delivered".to_owned()));
     };
     let key = |id| subject.key(id);
     let bad: u64 = stream.epochs.iter().map(|epoch| epoch.counted).sum();
     let named: usize = stream.epochs.iter().map(|epoch| epoch.replaced.len()).sum();
+    // The loader keeps the names of the last substitutes only, so many cannot be compared.
     if bad != named as u64 && named < 1000 {
         return Err(Ended::from(Counterexample {
             expected: Some(format!("{bad} counted")),
             found: Some(format!("{named} named")),
-            ..Counterexample::of(6, "not all bad samples are named that are counted")
+            ..Counterexample::of(6, "not all counted bad samples are named")
         }));
     }
-    // In the middle, so that something comes before and behind it.
+    // From the middle, so that there are samples before and after it.
     let expected = subject.sequence(epoch.epoch, subject.samples());
     let victim = expected[expected.len() / 2].1.id;
-    if expected.iter().all(|(_, wanted)| wanted.id == victim) {
-        return Err(Ended::Silent("there is one sample, for which no other can stand in".to_owned()));
+    if expected.iter().all(|(_, request)| request.id == victim) {
+        return Err(Ended::NotApplicable("there is only one sample, so there is no substitute for it".to_owned()));
     }
     let variant = strict.with("a sample made to fail, 2 workers", |_, config| config.num_workers = Workers::Count(2));
     let variant = variant.probed(&Probe::refusing(victim));
     raises(subject, &variant, &expected, &epoch.samples, victim)?;
     let loader = subject.loader(&variant)?;
-    let (came, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
+    let (delivered, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
     loader.close();
-    let places: Vec<_> = expected.iter().map(|(place, wanted)| (place.position.0, wanted.id)).collect();
-    let ids: Vec<_> = came.samples.iter().map(|seen| seen.id).collect();
+    let places: Vec<_> = expected.iter().map(|(place, request)| (place.position.0, request.id)).collect();
+    let ids: Vec<_> = delivered.samples.iter().map(|seen| seen.id).collect();
     let replaced = places.iter().zip(&ids).filter(|((_, should), is)| should != *is).count();
-    let wrong = unnamed(&places, &ids, &came.replaced, &key)
+    // Three ways to be wrong: an unexplained sample, the bad sample itself, or other bytes in a good sample.
+    let wrong = first_unexplained(&places, &ids, &delivered.replaced, &key)
         .or_else(|| ids.iter().position(|&id| id == victim))
-        .or_else(|| changed(&epoch.samples, &came.samples, victim, subject.looks()));
+        .or_else(|| changed(&epoch.samples, &delivered.samples, victim, subject.comparison()));
     if let Some(turn) = wrong {
         let is = ids.get(turn).map_or_else(|| "nothing".to_owned(), |&id| format!("sample {:?}", key(id)));
         return Err(Ended::from(Counterexample {
@@ -99,41 +102,46 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
             expected: Some(if places.get(turn).is_some_and(|(_, id)| *id == victim) {
                 "a substitute that is named".to_owned()
             } else {
-                "the sample as it is without the bad one".to_owned()
+                "the same sample as without the failure".to_owned()
             }),
             found: Some(is),
             configurations: vec![strict.name.clone(), variant.name],
-            ..Counterexample::of(6, "beside a bad sample that is replaced, something changes or is not named")
+            ..Counterexample::of(6, "replacing a bad sample changes other samples, or the substitute is not named")
         }));
     }
-    if came.counted != replaced as u64 {
+    if delivered.counted != replaced as u64 {
         return Err(Ended::from(Counterexample {
             epoch: Some(epoch.epoch.0),
             expected: Some(format!("{replaced} replaced")),
-            found: Some(format!("{} counted", came.counted)),
-            ..Counterexample::of(6, "bad samples that were replaced are not counted")
+            found: Some(format!("{} counted", delivered.counted)),
+            ..Counterexample::of(6, "replaced bad samples are not counted correctly")
         }));
     }
     let names = stream.epochs.iter().flat_map(|epoch| &epoch.replaced).map(|replaced| &*replaced.bad);
     let own = match names.collect::<HashSet<&str>>().len() {
-        0 => "none of the data's own is bad".to_owned(),
-        1 => "1 of the data's own is bad, replaced and named".to_owned(),
-        bad => format!("{bad} of the data's own are bad, replaced and named"),
+        0 => "no sample of the data is bad".to_owned(),
+        1 => "1 sample of the data is bad, replaced and named".to_owned(),
+        bad => format!("{bad} samples of the data are bad, replaced and named"),
     };
     Ok(format!("a sample made to fail is named when it raises, and named and counted when replaced; {own}"))
 }
 
-/// The first turn, but for those of the bad sample and of substitutes, at which not the same came.
-fn changed(before: &[DeliveredSample], after: &[DeliveredSample], victim: SampleId, looks: Looks) -> Option<usize> {
+/// The first turn with different bytes, apart from the bad sample and substitutes.
+fn changed(
+    before: &[DeliveredSample],
+    after: &[DeliveredSample],
+    victim: SampleId,
+    comparison: Comparison,
+) -> Option<usize> {
     let turns = before.iter().zip(after).enumerate();
     let mut own = turns.filter(|(_, (before, after))| before.id != victim && before.id == after.id);
     let differs = |(before, after): (&DeliveredSample, &DeliveredSample)| {
-        first_difference(std::slice::from_ref(before), std::slice::from_ref(after), looks).is_some()
+        first_difference(std::slice::from_ref(before), std::slice::from_ref(after), comparison).is_some()
     };
     own.find(|(_, pair)| differs(*pair)).map(|(turn, _)| turn)
 }
 
-/// Runs until a bad sample raises: all batches before it come, and it is named.
+/// Runs until a bad sample raises. All batches before it must be delivered, and the error must name it.
 fn raises(
     subject: &Subject<'_>,
     variant: &Variant,
@@ -153,31 +161,34 @@ fn raises(
         Err(VerifyError::Run { source, .. }) => Err(chain(&source)),
         Err(other) => return Err(other.into()),
     };
-    // Those that were replaced before are bad, too.
+    // The samples that were replaced in the reference are bad too.
     let is_bad =
-        |(_, wanted): &(Place, SampleRequest), seen: &DeliveredSample| wanted.id == victim || wanted.id != seen.id;
+        |(_, request): &(Place, SampleRequest), seen: &DeliveredSample| request.id == victim || request.id != seen.id;
     let bad: Vec<bool> = expected.iter().zip(before).map(|(should, is)| is_bad(should, is)).collect();
     let first = bad.iter().position(|is_bad| *is_bad).unwrap_or_default();
     let batch_size = raising.settings.batch_size;
+    // Rounded down to a batch: batches are delivered whole, so the error replaces the batch of the first bad sample.
     let begin = first / batch_size * batch_size;
+    // The error must name a bad sample of the first bad batch, and exactly the batches before it must have been delivered.
     let is_right = failure.as_ref().is_ok_and(|failure| {
-        // Of several bad samples in a batch any may be first.
+        // If a batch has several bad samples, any of them may fail first.
         let in_batch = expected.iter().zip(&bad).skip(begin).take(batch_size);
-        let is_named = in_batch.into_iter().any(|((_, wanted), is_bad)| *is_bad && wanted.id == failure.id);
+        let is_named = in_batch.into_iter().any(|((_, request), is_bad)| *is_bad && request.id == failure.id);
+        // The victim fails in the probe op. Other bad samples fail in ops of the plan.
         let is_probe = failure.id != victim || failure.op.as_deref() == Some(probe::NAME);
         let came_before =
             ids.len() == begin && ids.iter().zip(before).all(|(id, seen)| id.cast_unsigned() == seen.id.0);
         is_named && is_probe && failure.key == subject.key(failure.id) && came_before
     });
     let found = failure.map_or_else(|text| text, |failure| chain(&*failure));
-    let (place, wanted) = expected[first];
+    let (place, request) = expected[first];
     if is_right {
         return Ok(());
     }
     Err(Ended::from(Counterexample {
-        epoch: Some(wanted.epoch.0),
+        epoch: Some(request.epoch.0),
         position: Some(place.position.0),
-        sample: Some(subject.key(wanted.id)),
+        sample: Some(subject.key(request.id)),
         expected: Some(format!("an error that names it, after {begin} samples")),
         found: Some(format!("after {} samples: {found}", ids.len())),
         configurations: vec![raising.name],
@@ -199,7 +210,7 @@ mod tests {
         let check = |found: &[u64], named: &[Replaced], expected| {
             let places = [(10, SampleId(0)), (11, SampleId(1)), (12, SampleId(2))];
             let found: Vec<_> = found.iter().copied().map(SampleId).collect();
-            assert_eq!(unnamed(&places, &found, named, &key), expected);
+            assert_eq!(first_unexplained(&places, &found, named, &key), expected);
         };
         check(&[0, 1, 2], &[], None);
         check(&[0, 2, 2], &[], Some(1));
@@ -214,7 +225,7 @@ mod tests {
         let seen = |id, digest| DeliveredSample { id: SampleId(id), is_padding: false, digests: vec![digest] };
         let before = [seen(0, 1), seen(1, 1), seen(2, 1)];
         let check = |after: &[DeliveredSample], expected| {
-            assert_eq!(changed(&before, after, SampleId(1), Looks::AtBytes), expected);
+            assert_eq!(changed(&before, after, SampleId(1), Comparison::Bytes), expected);
         };
         check(&[seen(0, 1), seen(2, 1), seen(2, 1)], None);
         check(&[seen(0, 1), seen(2, 1), seen(2, 9)], Some(2));

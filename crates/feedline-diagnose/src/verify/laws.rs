@@ -1,4 +1,4 @@
-//! The laws one after the other.
+//! Runs the checks of all laws, one after the other.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,35 +8,35 @@ use feedline_engine::machine::Machine;
 
 use super::report::{Checked, Ended, Finding, LawReport, Verdict, Verification};
 use super::subject::{Extent, Subject, VerifyError, Watch};
-use super::values::Looked;
+use super::values::References;
 use super::{displacement, failures, fusion, offloading, order, ranks, resume, values};
 
-/// One check: the law that it is about, its name, and what it does.
+/// One check of a law.
 struct Check {
     law: u8,
     name: &'static str,
     run: LawCheck,
 }
 
-type LawCheck = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Checked;
+type LawCheck = fn(&mut Subject<'_>, &References, &mut Vec<Finding>) -> Checked;
 
-/// Law 1 comes first: where bytes change by themselves, the others compare no bytes.
+/// The checks in their order. Law 1 comes first: if bytes change from run to run, the other checks do not compare bytes.
 const CHECKS: [Check; 8] = [
-    Check { law: 1, name: "same stream", run: |subject, looked, _| values::check(subject, looked) },
-    Check { law: 2, name: "exactly once", run: |subject, looked, _| ranks::check(subject, looked) },
-    Check { law: 3, name: "strict order", run: |subject, looked, _| order::check(subject, looked) },
+    Check { law: 1, name: "same stream", run: |subject, references, _| values::check(subject, references) },
+    Check { law: 2, name: "exactly once", run: |subject, references, _| ranks::check(subject, references) },
+    Check { law: 3, name: "strict order", run: |subject, references, _| order::check(subject, references) },
     Check { law: 2, name: "displacement bound", run: |subject, _, _| displacement::check(subject) },
-    Check { law: 4, name: "exact resume", run: |subject, looked, _| resume::check(subject, looked) },
-    Check { law: 6, name: "bad samples", run: |subject, looked, _| failures::check(subject, looked) },
+    Check { law: 4, name: "exact resume", run: |subject, references, _| resume::check(subject, references) },
+    Check { law: 6, name: "bad samples", run: |subject, references, _| failures::check(subject, references) },
     Check {
         law: 8,
         name: "fused = unfused",
-        run: |subject, looked, findings| fusion::check(subject, looked, findings),
+        run: |subject, references, findings| fusion::check(subject, references, findings),
     },
-    Check { law: 1, name: "offloaded = local", run: |subject, looked, _| offloading::check(subject, looked) },
+    Check { law: 1, name: "offloaded = local", run: |subject, references, _| offloading::check(subject, references) },
 ];
 
-/// Looks at every law on a plan.
+/// Checks all laws on a plan.
 pub fn verify(
     plan: &Arc<Plan>,
     extent: Extent,
@@ -50,15 +50,16 @@ pub fn verify(
     }
     let mut start = Instant::now();
     watch.begins(CHECKS[0].name, 0, CHECKS.len());
-    let looked = values::look(&subject)?;
-    let mut findings = failures::findings(&subject, &looked);
+    // The time of the reference streams counts for the first check.
+    let references = values::run_references(&subject)?;
+    let mut findings = failures::findings(&subject, &references);
     let mut laws = Vec::new();
     for (number, Check { law, name, run }) in CHECKS.iter().enumerate() {
         watch.begins(name, number, CHECKS.len());
-        let (verdict, detail, counterexample) = match run(&mut subject, &looked, &mut findings) {
+        let (verdict, detail, counterexample) = match run(&mut subject, &references, &mut findings) {
             Ok(detail) => (Verdict::Pass, detail, None),
             Err(Ended::Broken(broken)) => (Verdict::Fail, broken.problem.clone(), Some(broken)),
-            Err(Ended::Silent(why)) => (Verdict::NotApplicable, why, None),
+            Err(Ended::NotApplicable(why)) => (Verdict::NotApplicable, why, None),
             Err(Ended::Failed(error)) => return Err(error),
         };
         laws.push(LawReport {

@@ -1,11 +1,11 @@
 //! Checks the laws of the design on a plan: the user's own data, ops and machine.
 //!
-//! In: a plan, how much of it to look at. Out: a [`Verification`], which says of each law whether it holds here, or the first
-//! [`Counterexample`]. The plan is run by the ordinary loader, in several configurations that must not differ; what they
-//! deliver is kept as hashes (`stream.rs`) and compared. What is *not* done here: anything about memory and hanging (laws 5 and
-//! 7), which single runs cannot show.
+//! In: a plan, and how much of it to check. Out: a [`Verification`]: for each law a pass, or the first [`Counterexample`]. The
+//! ordinary loader runs the plan in several configurations, which must deliver the same stream. Their batches are kept as hashes
+//! (`stream.rs`) and compared. Laws 5 and 7, about memory and hanging, are *not* checked here, because single runs cannot show
+//! them.
 //!
-//! Always true: a bad sample is a finding and not a broken law; an op or a source that gives other bytes each time is named.
+//! Always true: a bad sample is a finding, not a broken law. An op or source that is not deterministic is named.
 
 mod compare;
 mod content;

@@ -1,14 +1,14 @@
-//! Counts the samples of an epoch: each comes once, or as often as a sampler says.
+//! Counts the samples of an epoch: each must come once, or as often as a sampler gives it.
 
 use feedline_order::Ordinal;
 use std::collections::HashMap;
 
-/// How often samples are to come in an epoch, by their places in the source.
+/// How often each sample must come in an epoch.
 #[derive(Clone, Debug)]
 pub(super) enum Expected {
-    /// Each of so many once.
+    /// Each of this many samples once.
     Each(u64),
-    /// As often as a sampler says.
+    /// As often as a sampler gives it.
     Counted(HashMap<Ordinal, u32>),
 }
 
@@ -27,8 +27,8 @@ impl Expected {
         }
     }
 
-    /// Places at which something is to come.
-    fn places(&self) -> Box<dyn Iterator<Item = Ordinal> + '_> {
+    /// The samples that must come at least once.
+    fn ordinals(&self) -> Box<dyn Iterator<Item = Ordinal> + '_> {
         match self {
             Self::Each(samples) => Box::new((0..*samples).map(Ordinal)),
             Self::Counted(counts) => Box::new(counts.keys().copied()),
@@ -36,53 +36,54 @@ impl Expected {
     }
 }
 
-/// Counts the samples of an epoch: those that came take memory, the others do not.
+/// Counts the samples of an epoch. Only delivered samples take memory.
 #[derive(Clone, Debug)]
-pub(super) struct Once {
+pub(super) struct SampleCounter {
     expected: Expected,
     found: HashMap<Ordinal, u32>,
     padding: u64,
 }
 
-/// What is wrong with the samples of an epoch.
+/// A fault in the samples of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A sample comes that the source does not have.
+    /// A sample that is not in the source.
     Unknown,
-    /// A sample comes too often.
+    /// A sample that comes too often.
     TooOften {
-        /// Its place in the source.
+        /// Its ordinal in the source.
         ordinal: Ordinal,
         /// How often it came.
         times: u32,
     },
-    /// Other than as many samples as can be dropped are missing; the first of them.
+    /// The number of missing samples is not the number of dropped ones. Contains the first missing sample.
     Missing {
-        /// Its place in the source.
+        /// Its ordinal in the source.
         ordinal: Ordinal,
         /// How many are missing.
         missing: u64,
-        /// How many may be.
+        /// How many should be: those that are dropped at the end.
         dropped: u64,
     },
-    /// Other than as many samples as are needed fill up batches.
+    /// The wrong number of samples is marked as padding.
     Padding {
-        /// How many do.
+        /// How many are.
         found: u64,
         /// How many are needed.
         expected: u64,
     },
 }
 
-impl Once {
-    /// An epoch of which nothing has come.
+impl SampleCounter {
+    /// An epoch without delivered samples.
     pub(super) fn new(expected: Expected) -> Self {
         Self { expected, found: HashMap::new(), padding: 0 }
     }
 
-    /// Counts the sample at a place of the source, if it has one.
+    /// Counts a delivered sample. `None` means that the source does not have it.
     pub(super) fn add(&mut self, ordinal: Option<Ordinal>, is_padding: bool) -> Result<(), Fault> {
         let ordinal = ordinal.ok_or(Fault::Unknown)?;
+        // Padding repeats a sample to fill the last batch, so it does not count as a visit.
         if is_padding {
             self.padding += 1;
             return if self.expected.times(ordinal) > 0 { Ok(()) } else { Err(Fault::Unknown) };
@@ -92,12 +93,14 @@ impl Once {
         if *times > self.expected.times(ordinal) { Err(Fault::TooOften { ordinal, times: *times }) } else { Ok(()) }
     }
 
-    /// The epoch has ended, with so much padding and so much dropped.
+    /// Checks the totals at the end of an epoch that should have this much padding and drop this many samples.
     pub(super) fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
         let found = |ordinal: Ordinal| self.found.get(&ordinal).copied().unwrap_or(0);
+        // Cannot underflow: `add` has refused every sample beyond its expected count.
         let missing = self.expected.all() - self.found.values().copied().map(u64::from).sum::<u64>();
         if missing != dropped {
-            let lacking = self.expected.places().filter(|&place| found(place) < self.expected.times(place)).min();
+            let lacking =
+                self.expected.ordinals().filter(|&ordinal| found(ordinal) < self.expected.times(ordinal)).min();
             return Err(Fault::Missing { ordinal: lacking.unwrap_or_default(), missing, dropped });
         }
         if self.padding != padding {
@@ -112,7 +115,7 @@ mod tests {
     use super::*;
 
     fn count(expected: Expected, ordinals: &[u64], padding: u64, dropped: u64) -> Result<(), Fault> {
-        let mut once = Once::new(expected);
+        let mut once = SampleCounter::new(expected);
         ordinals.iter().try_for_each(|&ordinal| once.add(Some(Ordinal(ordinal)), false))?;
         once.end(padding, dropped)
     }
@@ -131,12 +134,12 @@ mod tests {
         assert_eq!(sampled(&[5, 7, 5]), Ok(()), "a sampler may repeat");
         assert_eq!(sampled(&[7, 7]), Err(Fault::TooOften { ordinal: Ordinal(7), times: 2 }));
         assert_eq!(sampled(&[5, 7]), Err(Fault::Missing { ordinal: Ordinal(5), missing: 1, dropped: 0 }));
-        assert_eq!(Once::new(Expected::Each(1)).add(None, false), Err(Fault::Unknown));
+        assert_eq!(SampleCounter::new(Expected::Each(1)).add(None, false), Err(Fault::Unknown));
     }
 
     #[test]
     fn law_2_padding_has_to_be_marked_and_of_the_right_number() {
-        let mut once = Once::new(Expected::Each(2));
+        let mut once = SampleCounter::new(Expected::Each(2));
         for (ordinal, is_padding) in [(0, false), (1, false), (0, true)] {
             once.add(Some(Ordinal(ordinal)), is_padding).unwrap();
         }

@@ -1,4 +1,4 @@
-//! An op of ours at the end of the chain: notes which samples are prepared, and refuses one where that is wanted.
+//! An op that verification adds at the end of the chain. It records which samples are prepared, and can make one of them fail.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,44 +13,44 @@ use feedline_order::{Draw, SampleId, SampleRequest};
 /// The name of the op in failures.
 pub(super) const NAME: &str = "the probe of feedline verify";
 
-/// Leaves all fields alone.
+/// An op that changes no field.
 #[derive(Debug)]
 pub(super) struct Probe {
     on: On,
     refused: Option<SampleId>,
-    /// First numbers of the draws: each stands for a sample, an occurrence and an epoch.
-    noted: Mutex<HashSet<u64>>,
+    /// The first random number of each draw, which identifies a sample, its occurrence and its epoch.
+    prepared: Mutex<HashSet<u64>>,
 }
 
-/// The sample was refused.
+/// The error of the sample that is made to fail.
 #[derive(Debug, thiserror::Error)]
 #[error("feedline verify has made this sample fail")]
 struct Refused;
 
 impl Probe {
-    /// Notes samples.
-    pub(super) fn noting() -> Arc<Self> {
-        Arc::new(Self { on: On::from(Vec::new()), refused: None, noted: Mutex::default() })
+    /// A probe that records samples.
+    pub(super) fn recording() -> Arc<Self> {
+        Arc::new(Self { on: On::from(Vec::new()), refused: None, prepared: Mutex::default() })
     }
 
-    /// Makes a sample fail.
+    /// A probe that makes one sample fail.
     pub(super) fn refusing(id: SampleId) -> Arc<Self> {
-        Arc::new(Self { on: On::from(Vec::new()), refused: Some(id), noted: Mutex::default() })
+        Arc::new(Self { on: On::from(Vec::new()), refused: Some(id), prepared: Mutex::default() })
     }
 
-    /// The op in a plan.
+    /// The probe as the op of a plan.
     pub(super) fn planned(self: &Arc<Self>) -> PlannedOp {
         PlannedOp::new(NAME, Arc::new(SharedProbe(Arc::clone(self))), toml::Table::new())
     }
 
-    /// Whether a sample has been prepared by a plan whose last op this is.
-    pub(super) fn has_noted(&self, plan: &Plan, wanted: SampleRequest) -> bool {
-        let draw = plan.chain().draw(plan.ops().len() - 1, wanted);
-        self.noted.lock().contains(&draw.bits(0))
+    /// Whether a sample has been prepared. The probe must be the last op of `plan`.
+    pub(super) fn has_prepared(&self, plan: &Plan, request: SampleRequest) -> bool {
+        let draw = plan.chain().draw(plan.ops().len() - 1, request);
+        self.prepared.lock().contains(&draw.bits(0))
     }
 }
 
-/// The op is shared with the check that asks what it noted.
+/// The op in the plan. It shares the probe with the check that reads it.
 #[derive(Debug)]
 struct SharedProbe(Arc<Probe>);
 
@@ -63,7 +63,7 @@ impl Op for SharedProbe {
         Ok(())
     }
 
-    /// It takes no time, so no planned order changes with it.
+    /// `false` keeps the cost of samples the same, and with it the planned order.
     fn fires(&self, _: &Draw) -> bool {
         false
     }
@@ -76,7 +76,8 @@ impl Op for SharedProbe {
         if self.0.refused == Some(draw.id()) {
             return Err(OpError::Foreign(Box::new(Refused)));
         }
-        self.0.noted.lock().insert(draw.bits(0));
+        // The draw is the only thing that an op knows about the sample, its occurrence and its epoch.
+        self.0.prepared.lock().insert(draw.bits(0));
         Ok(())
     }
 }

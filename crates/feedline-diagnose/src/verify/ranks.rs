@@ -7,19 +7,20 @@ use std::collections::HashMap;
 use feedline_data::plan::{Order, Workers};
 use feedline_order::{Epoch, Ordinal, Position, Rank, SampleId};
 
-use super::once::{Expected, Fault, Once};
+use super::once::{Expected, Fault, SampleCounter};
 use super::report::{Checked, Counterexample};
 use super::subject::{Subject, Variant};
-use super::values::Looked;
+use super::values::References;
 
 /// Numbers of ranks that share an epoch.
 const WORLDS: [u32; 3] = [1, 2, 3];
 
 /// Counts the epochs of several world sizes, and the delivered samples.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
-    in_what_was_seen(subject, looked)?;
+pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
+    in_delivered_samples(subject, references)?;
     let own = subject.plan.config().rank.world;
     let mut worlds: Vec<u32> = WORLDS.to_vec();
+    // The number of ranks of the user's own job is always checked.
     if !worlds.contains(&own) {
         worlds.push(own);
     }
@@ -32,8 +33,8 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     let worlds: Vec<String> = worlds.iter().map(ToString::to_string).collect();
     let end = match subject.plan.settings().drop_last {
         _ if !is_whole => "",
-        true => ", what is dropped counted",
-        false => ", padding counted",
+        true => ", with the dropped samples counted",
+        false => ", with the padding counted",
     };
     let worlds = worlds.join(", ");
     Ok(format!("{which} samples of an epoch, over {worlds} ranks{end}"))
@@ -52,12 +53,12 @@ fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
 }
 
 /// No sample comes too often in the prepared streams. Law 6 counts substitutes.
-fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
-    let (variant, stream) = &looked.reference;
+fn in_delivered_samples(subject: &Subject<'_>, references: &References) -> Checked<()> {
+    let (variant, stream) = &references.reference;
     for epoch in stream.epochs.iter().filter(|epoch| epoch.counted == 0) {
-        let mut once = Once::new(expected(subject, epoch.epoch));
+        let mut counter = SampleCounter::new(expected(subject, epoch.epoch));
         for (turn, seen) in epoch.samples.iter().enumerate() {
-            if let Err(fault) = once.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
+            if let Err(fault) = counter.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
                 let position = subject.position_of(variant, epoch.epoch, turn as u64);
                 let faulty = Faulty { fault, epoch: epoch.epoch, position: Some(position), id: seen.id };
                 return Err(explain(subject, faulty, &variant.name).into());
@@ -72,8 +73,9 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     let epoch = Epoch(0);
     let len = subject.plan.sequence().len();
     let batch_size = subject.plan.settings().batch_size as u64;
+    // At least one batch per rank, however few numbers are to be checked.
     let most = (subject.extent.ids / u64::from(world) / batch_size).max(1);
-    let mut once = Once::new(expected(subject, epoch));
+    let mut counter = SampleCounter::new(expected(subject, epoch));
     let mut counts: Vec<u64> = Vec::new();
     let mut has_ended = true;
     for rank in 0..world {
@@ -86,7 +88,8 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
             for (slot, id) in batch.ids().into_iter().enumerate() {
                 let id = SampleId(id.cast_unsigned());
                 let is_padding = padded.get(slot).is_some_and(|padded| *padded != 0);
-                let added = once.add(subject.plan.source().ordinal_of(id), is_padding);
+                let added = counter.add(subject.plan.source().ordinal_of(id), is_padding);
+                // In strict order rank r of n gets positions r, r + n, r + 2n, ...
                 let position = turn * u64::from(world) + u64::from(rank);
                 fault = fault.or(added.err().map(|fault| (fault, position, id)));
                 turn += 1;
@@ -100,6 +103,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
         counts.push(batches);
     }
     let name = format!("{world} ranks");
+    // A rank with more batches than the others would wait for them in a collective operation for ever.
     if counts.iter().any(|count| *count != counts[0]) {
         return Err(Counterexample {
             epoch: Some(epoch.0),
@@ -111,7 +115,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     }
     if has_ended {
         let (padding, dropped) = rest(len, u64::from(world), batch_size, subject.plan.settings().drop_last);
-        if let Err(fault) = once.end(padding, dropped) {
+        if let Err(fault) = counter.end(padding, dropped) {
             let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { Ordinal(0) };
             let id = subject.plan.source().id_at(ordinal);
             return Err(explain(subject, Faulty { fault, epoch, position: None, id }, &name).into());
@@ -123,8 +127,10 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
 /// Number of padding samples in the last batches of all ranks, and of dropped samples.
 fn rest(len: u64, world: u64, batch_size: u64, drops: bool) -> (u64, u64) {
     if drops {
+        // Only whole batches for all ranks are delivered. The rest is dropped.
         (0, len - len / (world * batch_size) * world * batch_size)
     } else {
+        // Ranks get equally many samples, so up to world - 1 samples are repeated.
         (len.next_multiple_of(world) - len, 0)
     }
 }
@@ -144,6 +150,7 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     if variant.settings.replay.take().is_some() {
         (variant.settings.order, variant.settings.max_displacement) = (Order::Strict, None);
     }
+    // Ops are left out too, so that only the order of the engine runs.
     variant.has_data = false;
     variant
 }

@@ -89,7 +89,7 @@ pub struct Counterexample {
     /// The configurations that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub configurations: Vec<String>,
-    /// The op or source to blame, if one was found.
+    /// The op or source that causes the difference, if one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub culprit: Option<String>,
 }
@@ -121,6 +121,7 @@ impl fmt::Display for Counterexample {
         if !place.is_empty() {
             write!(f, "\n  where: {}", place.join(", "))?;
         }
+        // Two configurations label their own values. Otherwise the values are "expected" and "found".
         let words = match &self.configurations[..] {
             [one, other] => [&**one, &**other],
             several => {
@@ -136,7 +137,7 @@ impl fmt::Display for Counterexample {
             }
         }
         match &self.culprit {
-            Some(culprit) => write!(f, "\n  to blame: {culprit}"),
+            Some(culprit) => write!(f, "\n  cause: {culprit}"),
             None => Ok(()),
         }
     }
@@ -172,7 +173,7 @@ pub(super) type Checked<T = String> = Result<T, Ended>;
 pub(super) enum Ended {
     Broken(Box<Counterexample>),
     /// The law does not apply to this plan, for this reason.
-    Silent(String),
+    NotApplicable(String),
     Failed(VerifyError),
 }
 
@@ -209,7 +210,7 @@ mod tests {
         }
         .to_string();
         let expected = "law 1: bytes differ\n  where: epoch 0, position 7, sample \"a.jpg\", field \"image\", byte 12\n  \
-                        1 worker: 3\n  2 workers: 4\n  to blame: op 2, Map";
+                        1 worker: 3\n  2 workers: 4\n  cause: op 2, Map";
         assert_eq!(text, expected);
     }
 

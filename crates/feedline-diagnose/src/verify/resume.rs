@@ -10,46 +10,48 @@ use feedline_data::plan::{Plan, Workers};
 use feedline_engine::state::{Cursor, SavedState};
 use feedline_order::{Epoch, EpochPath, Occurrence, SampleId, SampleRequest, Turn};
 
-use super::compare::{Difference, Looks, Pair, StreamDifference, first_difference};
-use super::failures::unnamed;
+use super::compare::{Comparison, Difference, Pair, StreamDifference, first_difference};
+use super::failures::first_unexplained;
 use super::probe::Probe;
 use super::report::{Checked, Counterexample, Ended};
 use super::resume_arrival;
 use super::stream::{At, Begin, DeliveredSample, EpochStream, collect_epoch, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
-use super::values::Looked;
+use super::values::References;
 
 /// Number of batches before the end of a long epoch, to check its end.
 const LAST_BATCHES: u64 = 2;
 
 /// Resumes at several places.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
-    if let Some(why) = subject.erratic(looked.has_bad()) {
-        return Err(Ended::Silent(why));
+pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
+    if let Some(why) = subject.random_failures(references.has_bad()) {
+        return Err(Ended::NotApplicable(why));
     }
     let batches = subject.batches();
+    // A stop exactly at the end of an epoch only makes sense if a second epoch follows to compare with.
     let last = if subject.sees_all() && subject.extent.epochs > 1 { batches } else { batches.saturating_sub(1) };
     let mut places = vec![1, batches / 2, batches - 1, last];
     places.retain(|&place| (1..=last).contains(&place));
+    // Sorted already, so equal places are neighbours.
     places.dedup();
     if places.is_empty() {
-        return Err(Ended::Silent("the epoch that was looked at is a single batch".to_owned()));
+        return Err(Ended::NotApplicable("the checked part of the epoch is a single batch".to_owned()));
     }
     for &place in &places {
         if subject.is_predetermined() {
-            in_known_order(subject, looked, place)?;
+            in_known_order(subject, references, place)?;
         } else {
-            resume_arrival::check_at(subject, looked, place)?;
+            resume_arrival::check_at(subject, references, place)?;
         }
     }
     let mut more = String::new();
     if !subject.sees_all() && subject.is_predetermined() {
-        at_the_end(subject, looked)?;
+        at_the_end(subject, references)?;
         more = format!(" and {LAST_BATCHES} before the epoch's end");
     }
     // Substitutes may be prepared for several places.
-    let twice = if looked.has_bad() { "" } else { "; nothing prepared twice" };
-    let bytes = if subject.looks() == Looks::AtBytes { "byte for byte" } else { "sample for sample" };
+    let twice = if references.has_bad() { "" } else { "; nothing prepared twice" };
+    let bytes = if subject.comparison() == Comparison::Bytes { "byte for byte" } else { "sample for sample" };
     let places: Vec<String> = places.iter().map(ToString::to_string).collect();
     let of = subject.plan.batches_per_epoch();
     let places = places.join(", ");
@@ -69,26 +71,27 @@ pub(super) fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
 pub(super) struct Stopped {
     /// Number of delivered batches.
     place: u64,
-    pub(super) came: EpochStream,
+    pub(super) delivered: EpochStream,
     /// Its state after writing and reading.
     state: SavedState,
 }
 
 /// Runs to a place and stops.
 pub(super) fn stopped(subject: &Subject<'_>, variant: &Variant, place: u64) -> Result<Stopped, VerifyError> {
-    let loader = subject.loader(&variant.probed(&Probe::noting()))?;
-    let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
+    let loader = subject.loader(&variant.probed(&Probe::recording()))?;
+    let (delivered, _) = collect_epoch(subject, &loader, &variant.name, place)?;
     let state = loader.state();
     loader.close();
-    Ok(Stopped { place, came, state: rewritten(&state) })
+    Ok(Stopped { place, delivered, state: rewritten(&state) })
 }
 
 fn rewritten(state: &SavedState) -> SavedState {
+    // Checkpoints are saved as JSON, so the state must survive it.
     let text = serde_json::to_string(state).expect("a state is plain data");
     serde_json::from_str(&text).expect("a state that was written can be read")
 }
 
-/// What came of a resume.
+/// The result of a resume.
 pub(super) struct Resumed {
     pub(super) rest: EpochStream,
     pub(super) plan: Arc<Plan>,
@@ -98,7 +101,7 @@ pub(super) struct Resumed {
 
 /// Resumes a stopped run.
 pub(super) fn resumed(subject: &Subject<'_>, variant: &Variant, stopped: &Stopped, batches: u64) -> Checked<Resumed> {
-    let probe = Probe::noting();
+    let probe = Probe::recording();
     let loader = subject.loader(&variant.probed(&probe))?;
     loader.load_state(&stopped.state).map_err(|error| refused(stopped.place, variant, chain(&error)))?;
     let (rest, _) = collect_epoch(subject, &loader, &variant.name, batches)?;
@@ -110,18 +113,20 @@ fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
     Counterexample {
         found: Some(reason),
         configurations: vec![variant.name.clone()],
-        ..Counterexample::of(4, format!("a state is refused that was taken after {place} batches"))
+        ..Counterexample::of(4, format!("a state that was taken after {place} batches is refused"))
     }
 }
 
-fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked<()> {
-    let (variant, reference) = &looked.reference;
+fn in_known_order(subject: &Subject<'_>, references: &References, place: u64) -> Checked<()> {
+    let (variant, reference) = &references.reference;
     let (first, second) = variants(variant, place);
     let stopped = stopped(subject, &first, place)?;
     let (delivered, expected) = rest_after(&reference.epochs, place, variant.settings.batch_size);
+    // After a stop at the end of the epoch, the rest is the whole next epoch.
     let all = subject.batches() - place % subject.batches();
     let most = if subject.sees_all() { u64::MAX } else { all };
     let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
+    // If nothing is left of the first epoch, the stream continues with the second.
     let epoch = reference.epochs[usize::from(delivered.is_empty())].epoch;
     let problem = "the stream after a resume is not the rest of the stream";
     if rest.epoch != epoch {
@@ -132,14 +137,15 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked
             ..Counterexample::of(4, problem)
         }));
     }
-    if let Some(difference) = first_difference(expected, &rest.samples, subject.looks()) {
+    if let Some(difference) = first_difference(expected, &rest.samples, subject.comparison()) {
         let moved = moved_by(difference, delivered.len());
         let pair = Pair { law: 4, problem, expected: variant, found: &second, fields: &reference.fields };
         let mut broken = subject.located(&pair, StreamDifference { epoch, difference: moved });
         if let Difference::Field { turn, field, .. } = difference {
             let at = |turn: usize| At::Turn(turn as u64);
             let one = contents_at(subject, variant, Begin::Epoch(epoch), at(turn + delivered.len()))?;
-            let other = contents_at(subject, &second.probed(&Probe::noting()), Begin::State(&stopped.state), at(turn))?;
+            let other =
+                contents_at(subject, &second.probed(&Probe::recording()), Begin::State(&stopped.state), at(turn))?;
             let sides = one.get(field).zip(other.get(field)).and_then(|(one, other)| one.first_difference(other));
             if let Some(sides) = sides {
                 broken.differ_at(sides);
@@ -147,8 +153,8 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked
         }
         return Err(broken.into());
     }
-    match prepared_twice(subject, delivered, expected, |wanted| probe.has_noted(&plan, wanted)) {
-        Some(id) if !looked.has_bad() => Err(repeated(subject, id, vec![first.name, second.name]).into()),
+    match prepared_twice(subject, delivered, expected, |request| probe.has_prepared(&plan, request)) {
+        Some(id) if !references.has_bad() => Err(repeated(subject, id, vec![first.name, second.name]).into()),
         _ => Ok(()),
     }
 }
@@ -161,7 +167,7 @@ pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<
         expected: Some("delivered".to_owned()),
         found: Some("prepared again".to_owned()),
         configurations,
-        ..Counterexample::of(4, "a sample is prepared again that was delivered before the stop")
+        ..Counterexample::of(4, "a sample that was delivered before the stop is prepared again")
     }
 }
 
@@ -190,6 +196,7 @@ pub(super) fn prepared_twice(
     let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
     // The first sample of an epoch may come again as padding.
     let first = usize::from(subject.plan.config().rank.world > 1);
+    // Samples that come again, for example as padding, may be prepared again.
     let again: std::collections::HashSet<SampleId> = rest.iter().map(|seen| seen.id).collect();
     let mut alone = delivered.iter().skip(first).map(|seen| seen.id);
     alone.find(|&id| {
@@ -199,16 +206,16 @@ pub(super) fn prepared_twice(
 }
 
 /// Resumes shortly before the end of an epoch of which only the start was checked.
-fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
-    let (variant, reference) = &looked.reference;
+fn at_the_end(subject: &Subject<'_>, references: &References) -> Checked<()> {
+    let (variant, reference) = &references.reference;
     let place = subject.plan.batches_per_epoch() - LAST_BATCHES;
     let second = variants(variant, place).1;
     let state = {
-        let loader = subject.loader(&second.probed(&Probe::noting()))?;
+        let loader = subject.loader(&second.probed(&Probe::recording()))?;
         let cursor = Cursor { batches: place, ..Cursor::start_of(Epoch(0)) };
         rewritten(&cursor.to_state(loader.plan()).into())
     };
-    let loader = subject.loader(&second.probed(&Probe::noting()))?;
+    let loader = subject.loader(&second.probed(&Probe::recording()))?;
     loader.load_state(&state).map_err(|error| refused(place, &second, chain(&error)))?;
     let (rest, _) = collect_epoch(subject, &loader, &second.name, u64::MAX)?;
     let (next, _) = collect_epoch(subject, &loader, &second.name, 1)?;
@@ -222,7 +229,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
         .collect();
     let found: Vec<_> = rest.samples.iter().map(|seen| seen.id).collect();
     let key = |id| subject.key(id);
-    if let Some(turn) = unnamed(&expected, &found, &rest.replaced, &key) {
+    if let Some(turn) = first_unexplained(&expected, &found, &rest.replaced, &key) {
         let difference = Difference::Sample {
             turn: first as usize + turn,
             expected: expected.get(turn).map(|(_, id)| *id),
@@ -234,7 +241,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     }
     let Some(expected) = reference.epochs.get(1) else { return Ok(()) };
     let expected = &expected.samples[..expected.samples.len().min(next.samples.len())];
-    let Some(difference) = first_difference(expected, &next.samples, subject.looks()) else { return Ok(()) };
+    let Some(difference) = first_difference(expected, &next.samples, subject.comparison()) else { return Ok(()) };
     let problem = "the epoch after a resume does not begin as it should";
     let pair = Pair { law: 4, problem, expected: variant, found: &second, fields: &reference.fields };
     Err(subject.located(&pair, StreamDifference { epoch: Epoch(1), difference }).into())
@@ -257,7 +264,7 @@ mod tests {
         let whole = [epoch(&[3, 1, 2, 0, 4]), epoch(&[0, 1])];
         let check = |place, rest: &[u64], expected: Option<usize>| {
             let (delivered, behind) = rest_after(&whole, place, 2);
-            let difference = first_difference(behind, &epoch(rest).samples, Looks::AtBytes);
+            let difference = first_difference(behind, &epoch(rest).samples, Comparison::Bytes);
             let turn = difference.map(|difference| match moved_by(difference, delivered.len()) {
                 Difference::Sample { turn, .. } | Difference::Field { turn, .. } => turn,
             });
@@ -283,7 +290,7 @@ mod tests {
             let extent = Extent { epochs: 1, samples: 8, ids: 8 };
             let subject = Subject { plan, extent, machine: Machine::default(), watch: &Quiet, unstable: None };
             let (delivered, rest) = (epoch(&[3, 1, 2, 0]), epoch(&[5, 6, 2]));
-            let is_prepared = |wanted: SampleRequest| prepared.contains(&wanted.id.0);
+            let is_prepared = |request: SampleRequest| prepared.contains(&request.id.0);
             let found = prepared_twice(&subject, &delivered.samples, &rest.samples, is_prepared);
             assert_eq!(found, expected.map(SampleId), "{prepared:?}");
         };
@@ -302,9 +309,16 @@ mod tests {
         let (first, second) = variants(&subject.own(), 3);
         let stopped = stopped(&subject, &first, 3).unwrap();
         let Resumed { rest, plan, probe } = resumed(&subject, &second, &stopped, u64::MAX).unwrap();
-        let wanted = |seen: &DeliveredSample| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
-        assert_eq!((stopped.came.samples.len(), rest.samples.len()), (6, 14));
-        assert!(rest.samples.iter().all(|seen| probe.has_noted(&plan, wanted(seen))), "what came was prepared");
-        assert!(!stopped.came.samples.iter().any(|seen| probe.has_noted(&plan, wanted(seen))), "nothing else was");
+        let request =
+            |seen: &DeliveredSample| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
+        assert_eq!((stopped.delivered.samples.len(), rest.samples.len()), (6, 14));
+        assert!(
+            rest.samples.iter().all(|seen| probe.has_prepared(&plan, request(seen))),
+            "delivered samples were prepared"
+        );
+        assert!(
+            !stopped.delivered.samples.iter().any(|seen| probe.has_prepared(&plan, request(seen))),
+            "nothing else was"
+        );
     }
 }

@@ -1,34 +1,35 @@
-//! Law 4 in arrival order: after a resume precisely what was not delivered comes, each once.
+//! Law 4 in arrival order: after a resume exactly the undelivered samples come, each once.
 
 use feedline_order::SampleId;
 
-use super::compare::{Looks, Pair, StreamDifference, difference_by_sample};
+use super::compare::{Comparison, Pair, StreamDifference, difference_by_sample};
 use super::displacement::displaced;
 use super::report::{Checked, Counterexample, Ended};
 use super::resume::{Resumed, prepared_twice, repeated, resumed, stopped, variants};
 use super::stream::DeliveredSample;
 use super::subject::Subject;
-use super::values::Looked;
+use super::values::References;
 
-/// Stops after `place` batches, and goes on.
-pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked<()> {
-    let (strict, reference) = looked.strict();
+/// Stops after `place` batches, and resumes.
+pub(super) fn check_at(subject: &Subject<'_>, references: &References, place: u64) -> Checked<()> {
+    let (strict, reference) = references.strict();
     let (first, second) = variants(&subject.own(), place);
     let stopped = stopped(subject, &first, place)?;
-    let left = subject.batches() - place;
-    if left == 0 {
+    let remaining = subject.batches() - place;
+    if remaining == 0 {
         return Ok(());
     }
-    let most = if subject.sees_all() { u64::MAX } else { left };
+    let most = if subject.sees_all() { u64::MAX } else { remaining };
     let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
-    let came = &stopped.came;
-    let epoch = came.epoch;
-    let all: Vec<DeliveredSample> = came.samples.iter().chain(&rest.samples).cloned().collect();
+    let delivered = &stopped.delivered;
+    let epoch = delivered.epoch;
+    let all: Vec<DeliveredSample> = delivered.samples.iter().chain(&rest.samples).cloned().collect();
     let bound = subject.plan.max_displacement();
+    // Up to `bound` samples further in the sequence may have come early.
     let expected = subject.sequence(epoch, (all.len() as u64).saturating_add(bound).saturating_add(1));
-    let expected: Vec<_> = expected.iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
+    let expected: Vec<_> = expected.iter().map(|(place, request)| (request.id, place.is_padding)).collect();
     let names = vec![first.name, second.name.clone()];
-    if came.counted + rest.counted == 0
+    if delivered.counted + rest.counted == 0
         && let Some(turn) = not_once(&expected, &all)
     {
         return Err(Ended::from(Counterexample {
@@ -37,7 +38,7 @@ pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Ch
             configurations: names,
             ..Counterexample::of(
                 4,
-                "after a resume in arrival order a sample comes that was delivered before, or that is of no place here",
+                "after a resume in arrival order a sample comes that was delivered before, or that cannot come yet",
             )
         }));
     }
@@ -47,14 +48,15 @@ pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Ch
             expected: Some(format!("{} samples", expected.len())),
             found: Some(format!("{} samples", all.len())),
             configurations: names,
-            ..Counterexample::of(4, "after a resume in arrival order not all of the epoch comes")
+            ..Counterexample::of(4, "after a resume in arrival order the rest of the epoch is not complete")
         }));
     }
-    let again = prepared_twice(subject, &came.samples, &rest.samples, |wanted| probe.has_noted(&plan, wanted));
-    if let Some(id) = again.filter(|_| came.counted + rest.counted == 0) {
+    let again =
+        prepared_twice(subject, &delivered.samples, &rest.samples, |request| probe.has_prepared(&plan, request));
+    if let Some(id) = again.filter(|_| delivered.counted + rest.counted == 0) {
         return Err(repeated(subject, id, names).into());
     }
-    if subject.looks() == Looks::AtBytes
+    if subject.comparison() == Comparison::Bytes
         && let Some(difference) = difference_by_sample(&reference.epochs[0].samples, &all, &subject.repeated(epoch))
     {
         let problem = "after a resume a sample has other bytes";

@@ -83,9 +83,10 @@ impl EpochStream {
     }
 
     /// Adds the substitutes that the loader reported after the first `counted`.
-    fn book(&mut self, snapshot: &Snapshot, counted: &mut u64) {
+    fn add_substitutes(&mut self, snapshot: &Snapshot, counted: &mut u64) {
         let new = snapshot.substituted - *counted;
         let kept = snapshot.substitutes.len() as u64;
+        // The snapshot keeps the last substitutes only. The new ones are at its end.
         let named = snapshot.substitutes.iter().skip(kept.saturating_sub(new) as usize);
         self.replaced.extend(named.map(|named| Replaced {
             position: named.position,
@@ -123,7 +124,7 @@ pub(super) fn collect_epoch(
     let mut counted = loader.snapshot().substituted;
     let has_ended = subject.take(loader, name, batches, |batch| {
         found.add(batch, &fields);
-        found.book(&loader.snapshot(), &mut counted);
+        found.add_substitutes(&loader.snapshot(), &mut counted);
     })?;
     Ok((found, has_ended))
 }
@@ -169,6 +170,7 @@ pub(super) fn contents_at(
     let batch_size = variant.settings.batch_size as u64;
     let (mut first, mut found) = (0, Vec::new());
     let most = match at {
+        // The number of batches up to and including the one with this turn.
         At::Turn(turn) => turn / batch_size + 1,
         At::Sample(_) => subject.batches(),
     };
@@ -181,6 +183,7 @@ pub(super) fn contents_at(
             let data = fields.iter().filter_map(|name| batch.field(name));
             found = data.map(|data| Content::of_slot(data, slot).into_owned()).collect();
         }
+        // The turn of the next batch's first sample. The last batch may be short.
         first += batch.len as u64;
     })?;
     loader.close();

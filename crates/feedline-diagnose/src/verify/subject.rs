@@ -12,9 +12,9 @@ use feedline_order::{Epoch, Place, Position, SampleId, SampleRequest, ShareIndex
 use super::probe::Probe;
 
 /// Interval between two checks whether to stop.
-const TURN: std::time::Duration = std::time::Duration::from_millis(50);
+const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 /// Least number of batches to check, if the epoch has them.
-const FEWEST_BATCHES: u64 = 4;
+const MIN_BATCHES: u64 = 4;
 
 /// How much of a plan is checked.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub enum VerifyError {
     Plan(#[from] PlanError),
     #[error("with {configuration}")]
     Run { configuration: String, source: Error },
-    #[error("an epoch of this plan has no batch, so there is nothing to look at")]
+    #[error("an epoch of this plan has no batch, so there is nothing to check")]
     Nothing,
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
@@ -113,6 +113,7 @@ impl Subject<'_> {
         let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
         names.extend(["index", "padded"].map(str::to_owned).into_iter().filter(|own| !self.delivers(own)));
         settings.fields = Some(names);
+        // A bad sample must not end a check, however many there are.
         settings.on_error = OnError::Substitute { max_fraction: 1.0 };
         let config = RunConfig { arrival_log: None, num_workers: Workers::Count(1), ..self.plan.config().clone() };
         Variant { name: "1 worker".to_owned(), settings, config, probe: None, has_data: true }
@@ -138,13 +139,14 @@ impl Subject<'_> {
     }
 
     /// Why not even sample numbers can be compared: samples may fail at random.
-    pub(super) fn erratic(&self, has_bad: bool) -> Option<String> {
+    pub(super) fn random_failures(&self, has_bad: bool) -> Option<String> {
         let who = self.unstable.as_ref().filter(|_| has_bad)?;
-        Some(format!("samples may be bad at one time and not at another: {who}"))
+        Some(format!("samples may be bad in one run and good in another: {who}"))
     }
 
     /// A variant, checked, over the same open source.
     pub(super) fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
+        // Without data the ops have no input, so they are left out.
         let mut ops = if variant.has_data { self.plan.ops().to_vec() } else { Vec::new() };
         ops.extend(variant.probe.as_ref().map(Probe::planned));
         let source = Arc::clone(self.plan.source());
@@ -154,6 +156,7 @@ impl Subject<'_> {
     /// A loader for a configuration. Costs learned with a probe op are not saved.
     pub(super) fn loader(&self, variant: &Variant) -> Result<Loader, VerifyError> {
         let mut machine = self.machine.clone();
+        // Saved costs belong to the plan without a probe. Its fingerprint is another one, but the folder would fill up.
         if variant.probe.is_some() || !variant.has_data {
             machine.cache_folder = None;
         }
@@ -173,7 +176,7 @@ impl Subject<'_> {
         let mut taken = 0;
         while taken < most {
             self.check()?;
-            match loader.next_within(iteration, TURN).map_err(failed)? {
+            match loader.next_within(iteration, POLL).map_err(failed)? {
                 Next::Batch(batch) => {
                     taken += 1;
                     each(&batch);
@@ -183,6 +186,7 @@ impl Subject<'_> {
                 Next::NotYet => {}
             }
         }
+        // The last batch may have been taken without asking for the end.
         Ok(taken == loader.plan().batches_per_epoch())
     }
 
@@ -191,13 +195,13 @@ impl Subject<'_> {
         if self.watch.wants_to_stop() { Err(VerifyError::Stopped) } else { Ok(()) }
     }
 
-    /// Batches of an epoch that are looked at.
+    /// Number of batches of an epoch that are checked.
     pub(super) fn batches(&self) -> u64 {
-        let asked = self.extent.samples.div_ceil(self.plan.settings().batch_size as u64);
-        asked.max(FEWEST_BATCHES).min(self.plan.batches_per_epoch())
+        let requested = self.extent.samples.div_ceil(self.plan.settings().batch_size as u64);
+        requested.max(MIN_BATCHES).min(self.plan.batches_per_epoch())
     }
 
-    /// Samples of an epoch that are looked at.
+    /// Number of samples of an epoch that are checked.
     pub(super) fn samples(&self) -> u64 {
         self.batches().saturating_mul(self.plan.settings().batch_size as u64).min(self.plan.share(0).samples())
     }
@@ -218,7 +222,7 @@ impl Subject<'_> {
     pub(super) fn key(&self, id: SampleId) -> String {
         match self.plan.source().ordinal_of(id) {
             Some(_) => self.plan.source().key(id).into_owned(),
-            None => format!("number {} of no source", id.0),
+            None => format!("number {}, which is not in the source", id.0),
         }
     }
 

@@ -11,14 +11,14 @@ use super::subject::{Subject, Variant, VerifyError};
 
 /// The reference streams for all checks.
 #[derive(Debug)]
-pub(super) struct Looked {
+pub(super) struct References {
     /// The plan with 1 worker: in its own order if that is known in advance, otherwise in strict order.
     pub reference: (Variant, Stream),
     /// The plan in strict order, if the reference is in another.
     pub other_strict: Option<(Variant, Stream)>,
 }
 
-impl Looked {
+impl References {
     /// The plan in strict order.
     pub(super) fn strict(&self) -> &(Variant, Stream) {
         self.other_strict.as_ref().unwrap_or(&self.reference)
@@ -32,7 +32,7 @@ impl Looked {
 }
 
 /// Runs the reference.
-pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
+pub(super) fn run_references(subject: &Subject<'_>) -> Result<References, VerifyError> {
     let strict = subject.strict();
     let reference = if subject.is_predetermined() { subject.own() } else { strict.clone() };
     let other_strict = if reference.settings.order == Order::Strict {
@@ -42,23 +42,24 @@ pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
         Some((strict, stream))
     };
     let stream = collect(subject, &reference)?.0;
-    Ok(Looked { reference: (reference, stream), other_strict })
+    Ok(References { reference: (reference, stream), other_strict })
 }
 
 /// Compares other configurations with the reference.
-pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
-    let (own, reference) = &looked.reference;
+pub(super) fn check(subject: &mut Subject<'_>, references: &References) -> Checked {
+    let (own, reference) = &references.reference;
     let problem = "the bytes of a sample are not the same in two configurations";
     let pair = |expected, found| Pair { law: 1, problem, expected, found, fields: &reference.fields };
-    if let Some((strict, stream)) = &looked.other_strict
+    if let Some((strict, stream)) = &references.other_strict
         && let Some(difference) = subject.differ_by_sample(stream, reference)
     {
         let counterexample = subject.explain(&pair(strict, own), difference)?;
-        return Err(blame(subject, counterexample, difference)?.into());
+        return Err(add_culprit(subject, counterexample, difference)?.into());
     }
     let others = configurations(subject);
     for other in &others {
         let found = collect(subject, other)?.0;
+        // In arrival order two runs may deliver in different orders, so samples are compared by id.
         let difference = if subject.is_predetermined() {
             subject.differ(reference, &found)
         } else {
@@ -66,7 +67,7 @@ pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
         };
         if let Some(difference) = difference {
             let counterexample = subject.explain(&pair(own, other), difference)?;
-            return Err(blame(subject, counterexample, difference)?.into());
+            return Err(add_culprit(subject, counterexample, difference)?.into());
         }
     }
     let names: Vec<&str> = others.iter().map(|variant| &*variant.name).collect();
@@ -98,7 +99,7 @@ fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
 }
 
 /// Names the op whose bytes change from run to run, if one is found.
-fn blame(
+fn add_culprit(
     subject: &mut Subject<'_>,
     mut counterexample: Counterexample,
     StreamDifference { epoch, difference }: StreamDifference,
@@ -107,20 +108,22 @@ fn blame(
         Difference::Field { turn, id, .. } => (turn, Some(id)),
         Difference::Sample { turn, expected, .. } => (turn, expected),
     };
-    let planned = subject.sequence(epoch, turn as u64 + 1).pop().map(|(_, wanted)| wanted);
-    let wanted = match (planned, id) {
-        (Some(wanted), Some(id)) if wanted.id != id => Some(SampleRequest { id, epoch, occurrence: Occurrence(0) }),
-        (wanted, _) => wanted,
+    let planned = subject.sequence(epoch, turn as u64 + 1).pop().map(|(_, request)| request);
+    let request = match (planned, id) {
+        // In another order than strict the turn belongs to another sample. Its first occurrence is assumed.
+        (Some(request), Some(id)) if request.id != id => Some(SampleRequest { id, epoch, occurrence: Occurrence(0) }),
+        (request, _) => request,
     };
-    let Some(wanted) = wanted else { return Ok(counterexample) };
-    if let Some(culprit) = Definition::new(&subject.plan).culprit(wanted)? {
-        subject.unstable = Some(culprit.who.clone());
+    let Some(request) = request else { return Ok(counterexample) };
+    if let Some(culprit) = Definition::new(&subject.plan).culprit(request)? {
+        subject.unstable = Some(culprit.stage_name.clone());
+        // The repeated preparation found the bytes that the comparison of streams could not reproduce.
         if counterexample.expected.is_none() {
             counterexample.field = Some(culprit.field).filter(|field| !field.is_empty());
             counterexample.byte = culprit.byte;
             (counterexample.expected, counterexample.found) = (Some(culprit.first), Some(culprit.second));
         }
-        counterexample.culprit = Some(culprit.who);
+        counterexample.culprit = Some(culprit.stage_name);
     }
     Ok(counterexample)
 }

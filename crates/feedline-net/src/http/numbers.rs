@@ -16,6 +16,7 @@ impl Routes {
     pub(crate) fn of_numbers<N: Numbers>(read: impl Fn() -> N + Clone + Send + Sync + 'static) -> Self {
         let metrics = read.clone();
         Self::default()
+            // Answers as long as the process accepts connections. It computes nothing.
             .with("/health", || Page::text("serving\n"))
             .with("/metrics", move || Page::metrics(metrics().exposition().text()))
             .with("/stats", move || Page::of_data(&read()))

@@ -54,6 +54,7 @@ macro_rules! number {
     ($($kind:ty)*) => {
         $(impl MetricNumber for $kind {
             fn value(self) -> f64 {
+                // Exact up to 2^53, the integers that an f64 can hold.
                 self as f64
             }
         })*
@@ -126,12 +127,14 @@ impl Exposition {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for Metric { name, help, kind, values } in &self.metrics {
-            write!(text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name()).expect("a String takes all");
+            write!(text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name())
+                .expect("writing to a String cannot fail");
             for (labels, value) in values {
                 let pairs: Vec<String> =
                     labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
+                // The text format has no empty braces: a value without labels is only `name value`.
                 let pairs = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
-                writeln!(text, "{name}{pairs} {value}").expect("a String takes all");
+                writeln!(text, "{name}{pairs} {value}").expect("writing to a String cannot fail");
             }
         }
         text

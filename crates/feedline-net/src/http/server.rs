@@ -24,13 +24,13 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 /// Upper limit of connections. Further ones wait in the listen queue.
-const MOST_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// Upper limit of the time to send a request.
-const ASK_TIME: Duration = Duration::from_secs(5);
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of the duration of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 /// Upper limit of a request's head.
-const MOST_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long closing waits for a page in progress.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Pause after the system could not accept a connection.
@@ -45,9 +45,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 pub struct Page {
     /// The HTTP status.
     pub status: u16,
-    /// What it is written in.
+    /// The value of the `Content-Type` header.
     pub content_type: &'static str,
-    /// What is on it.
+    /// The text.
     pub body: String,
 }
 
@@ -145,6 +145,7 @@ impl HttpServer {
         let (address, descriptor) = (listener.local_addr().map_err(failed)?, listener.as_raw_fd());
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("feedline-http").enable_all().build();
         let runtime = runtime.map_err(HttpError::Thread)?;
+        // `from_std` registers the socket with the current runtime, so this thread has to enter it.
         let entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         drop(entered);
@@ -165,6 +166,7 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
+        // `shutdown_timeout` takes the runtime by value. A page that is being rendered may finish, an idle client is cut off.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(CLOSE_TIME);
         }
@@ -172,13 +174,14 @@ impl Drop for HttpServer {
 }
 
 async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        // Takes a permit before accepting. Clients beyond the limit wait in the listen queue of the system, without memory here.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection for HTTP cannot be taken");
+                tracing::warn!(%error, "could not accept an HTTP connection");
                 time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -190,16 +193,17 @@ async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
                 async move { Ok::<_, Infallible>(answered) }
             };
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(ASK_TIME).max_buf_size(MOST_HEAD_BYTES);
-            // One page per connection, and the client is told so. A child that is forked meanwhile has a copy of the connection,
-            // and a client that reused it would wait for ever.
+            builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME).max_buf_size(MAX_HEAD_BYTES);
+            // One page per connection, which the header `Connection: close` tells the client. A child that is forked meanwhile has
+            // a copy of the connection, and a client that reused it would wait for ever.
             builder.keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
             match time::timeout(CONNECTION_TIME, connection).await {
+                // A connection that reaches its time limit is dropped without a log line, because any client can cause that.
                 Ok(Ok(())) | Err(_) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a connection for HTTP has ended"),
+                Ok(Err(error)) => tracing::debug!(%error, "an HTTP connection broke"),
             }
-            drop(place);
+            drop(permit);
         });
     }
 }

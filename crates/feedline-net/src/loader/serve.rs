@@ -19,7 +19,7 @@ const THIS_MACHINE: &str = "localhost:";
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum MetricsError {
     #[error(
-        "metrics is {given:?}; it is an address of this machine and a port up to 65535, such as \"127.0.0.1:9400\", \
+        "metrics is {given:?}; it must be an address of this machine and a port up to 65535, such as \"127.0.0.1:9400\", \
          or \"127.0.0.1:0\" for any free port"
     )]
     Address { given: String },
@@ -39,6 +39,7 @@ pub fn serve(loader: Arc<Loader>, address: &str) -> Result<HttpServer, MetricsEr
     let listen: SocketAddr = listen.map_err(|_| MetricsError::Address { given: address.to_owned() })?;
     let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&loader)));
     let server = server.map_err(|error| match error {
+        // Two ranks with one port is the usual mistake, so it gets a message of its own.
         HttpError::Listen { listen, ref source } if source.kind() == io::ErrorKind::AddrInUse => {
             MetricsError::InUse { listen }
         }
@@ -48,7 +49,7 @@ pub fn serve(loader: Arc<Loader>, address: &str) -> Result<HttpServer, MetricsEr
     if listen.ip().is_loopback() {
         tracing::debug!(%address, "serves metrics");
     } else {
-        tracing::warn!(%address, "serves metrics to whoever reaches this address, names of bad samples included");
+        tracing::warn!(%address, "serves metrics to every client that reaches this address, including the names of bad samples");
     }
     Ok(server)
 }

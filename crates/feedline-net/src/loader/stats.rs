@@ -42,8 +42,14 @@ impl Numbers for LoaderStats {
     fn exposition(&self) -> Exposition {
         let mut text = Exposition::labelled(vec![("plan", self.plan.clone()), ("rank", self.rank.to_string())]);
         let ops: Vec<&str> = self.snapshot.ops.iter().map(|op| op.name.as_str()).collect();
+        // An info metric: its value is always 1, and its labels carry the text (a Prometheus convention).
         let info = ([ops.join(", "), self.world_size.to_string(), env!("CARGO_PKG_VERSION").to_owned()], 1_u64);
-        text.gauges("feedline_loader_info", "What the loader is.", ["ops", "world_size", "version"], [info]);
+        text.gauges(
+            "feedline_loader_info",
+            "The ops, ranks and version of the loader.",
+            ["ops", "world_size", "version"],
+            [info],
+        );
         text.gauge("feedline_loader_epoch", "The epoch that the next iteration runs.", self.epoch);
         write_delivered(&self.snapshot, &mut text);
         write_stages(&self.snapshot, &mut text);
@@ -51,12 +57,12 @@ impl Numbers for LoaderStats {
         write_queue(&self.snapshot.queue, &mut text);
         write_memory(&self.snapshot, &mut text);
         write_costs(&self.snapshot, &mut text);
-        write_kept(&self.snapshot, &mut text);
+        write_caches(&self.snapshot, &mut text);
         text
     }
 }
 
-/// What the consumer received, and what it waited for.
+/// The delivered batches, and the waits of the consumer.
 fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
     text.counter("feedline_loader_batches_total", "Batches delivered.", snapshot.batches);
     text.counter("feedline_loader_samples_total", "Samples delivered.", snapshot.samples);
@@ -64,34 +70,30 @@ fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
     let substituted = snapshot.substituted;
     text.counter("feedline_loader_substituted_samples_total", "Bad samples that were replaced.", substituted);
     let stalls = snapshot.stall_seconds.iter().map(|(cause, seconds)| ([*cause], *seconds));
-    text.counters(
-        "feedline_loader_stall_seconds_total",
-        "Time that the consumer waited, by what it was spent on.",
-        ["cause"],
-        stalls,
-    );
+    text.counters("feedline_loader_stall_seconds_total", "Time that the consumer waited, by cause.", ["cause"], stalls);
 }
 
 /// Loading and each op. An op may occur twice in a plan, so its number is a label.
 fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     const LABELS: [&str; 2] = ["op", "number"];
-    text.gauge("feedline_loader_workers", "Threads that prepare.", snapshot.num_workers);
+    text.gauge("feedline_loader_workers", "Threads that prepare samples.", snapshot.num_workers);
     let (idle, memory) = (snapshot.idle_seconds, snapshot.memory_wait_seconds);
     text.counter("feedline_loader_idle_seconds_total", "Time in which threads had nothing to do.", idle);
     text.counter("feedline_loader_memory_wait_seconds_total", "Time that threads waited for memory.", memory);
-    text.counter("feedline_loader_core_seconds_total", "Time that threads were on a core.", snapshot.core_seconds);
+    text.counter("feedline_loader_core_seconds_total", "CPU time of threads.", snapshot.core_seconds);
     text.counter(
         "feedline_loader_core_wait_seconds_total",
-        "Time that threads could have run and no core was free.",
+        "Time that runnable threads waited for a free core.",
         snapshot.core_wait_seconds,
     );
     let loading = snapshot.loading;
     text.counter(
         "feedline_loader_loading_busy_seconds_total",
-        "Time that threads spent to load samples, before the first op.",
+        "Time that threads spent loading samples, before the first op.",
         loading.busy_seconds,
     );
     text.counter("feedline_loader_loaded_samples_total", "Samples loaded.", loading.samples);
+    // A closure, because four metrics use the same labels.
     let labels = || snapshot.ops.iter().enumerate().map(|(number, op)| [op.name.clone(), number.to_string()]);
     let (busy, cpu, bytes, samples) = (
         snapshot.ops.iter().map(|op| op.busy_seconds),
@@ -107,21 +109,21 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     );
     text.counters(
         "feedline_loader_op_cpu_seconds_total",
-        "Processor time of an op, from the samples of which it was taken.",
+        "CPU time of an op, extrapolated from the samples on which it was measured.",
         LABELS,
         labels().zip(cpu),
     );
-    text.counters("feedline_loader_op_out_bytes_total", "Bytes that an op made.", LABELS, labels().zip(bytes));
-    text.counters("feedline_loader_op_samples_total", "Samples that an op did.", LABELS, labels().zip(samples));
+    text.counters("feedline_loader_op_out_bytes_total", "Bytes that an op produced.", LABELS, labels().zip(bytes));
+    text.counters("feedline_loader_op_samples_total", "Samples that an op processed.", LABELS, labels().zip(samples));
 }
 
 fn write_store(store: &StoreSnapshot, text: &mut Exposition) {
     text.counter("feedline_loader_read_bytes_total", "Bytes of samples that were read.", store.bytes);
     text.counter("feedline_loader_reads_total", "Reads.", store.reads);
     text.counter("feedline_loader_read_busy_seconds_total", "Time that threads spent reading.", store.busy_seconds);
-    text.counter("feedline_loader_received_bytes_total", "Bytes that came over the wire.", store.bytes_received);
-    text.counter("feedline_loader_requests_total", "Requests over the wire, with those again.", store.requests);
-    text.counter("feedline_loader_retries_total", "Requests that were sent again.", store.retries);
+    text.counter("feedline_loader_received_bytes_total", "Bytes received over the network.", store.bytes_received);
+    text.counter("feedline_loader_requests_total", "Requests over the network, including retries.", store.requests);
+    text.counter("feedline_loader_retries_total", "Retries of requests.", store.retries);
     text.counters(
         "feedline_loader_form_samples_total",
         "Samples by the form in which a storage server sent them.",
@@ -132,20 +134,28 @@ fn write_store(store: &StoreSnapshot, text: &mut Exposition) {
 
 fn write_queue(queue: &QueueSnapshot, text: &mut Exposition) {
     text.gauge("feedline_loader_queue_ready_batches", "Batches ready to be taken.", queue.ready_batches);
-    text.gauge("feedline_loader_queue_open_batches", "Batches begun and not taken.", queue.open_batches);
-    text.gauge("feedline_loader_queue_limit_batches", "Most batches that may be open.", queue.limit_batches);
+    text.gauge("feedline_loader_queue_open_batches", "Batches that are in preparation or ready.", queue.open_batches);
+    text.gauge("feedline_loader_queue_limit_batches", "Upper limit of open batches.", queue.limit_batches);
     text.gauge("feedline_loader_queue_waiting_samples", "Samples that wait for a thread.", queue.waiting_samples);
     text.gauge("feedline_loader_queue_early_samples", "Slow samples that started early.", queue.early_samples);
 }
 
 fn write_memory(snapshot: &Snapshot, text: &mut Exposition) {
     let memory = &snapshot.memory;
-    text.gauge("feedline_loader_memory_bytes", "Memory in flight.", memory.used_bytes);
-    text.gauge("feedline_loader_memory_limit_bytes", "Memory that may be in flight.", memory.budget_bytes);
-    text.gauge("feedline_loader_memory_peak_bytes", "Most memory ever in flight.", memory.peak_bytes);
+    text.gauge("feedline_loader_memory_bytes", "Memory of samples in preparation.", memory.used_bytes);
+    text.gauge(
+        "feedline_loader_memory_limit_bytes",
+        "Upper limit of the memory of samples in preparation.",
+        memory.budget_bytes,
+    );
+    text.gauge(
+        "feedline_loader_memory_peak_bytes",
+        "Highest memory of samples in preparation so far.",
+        memory.peak_bytes,
+    );
     if let Some(reservoir) = &snapshot.reservoir {
         text.gauge("feedline_loader_reservoir_samples", "Samples that a reservoir holds.", reservoir.samples);
-        text.gauge("feedline_loader_reservoir_bytes", "Bytes of them.", reservoir.bytes);
+        text.gauge("feedline_loader_reservoir_bytes", "Bytes of the samples that a reservoir holds.", reservoir.bytes);
     }
 }
 
@@ -159,33 +169,37 @@ fn write_costs(snapshot: &Snapshot, text: &mut Exposition) {
     );
     text.counter(
         "feedline_loader_cost_predicted_seconds_total",
-        "What these were predicted to take.",
+        "Predicted cost of the compared samples.",
         costs.predicted_seconds,
     );
-    text.counter("feedline_loader_cost_taken_seconds_total", "What these took.", costs.taken_seconds);
+    text.counter(
+        "feedline_loader_cost_taken_seconds_total",
+        "Measured cost of the compared samples.",
+        costs.taken_seconds,
+    );
     text.counter(
         "feedline_loader_cost_error_seconds_total",
-        "What predictions were wrong by, in either direction.",
+        "Sum of the absolute prediction errors.",
         costs.error_seconds,
     );
 }
 
 /// Caches: samples and seek indexes.
-fn write_kept(snapshot: &Snapshot, text: &mut Exposition) {
+fn write_caches(snapshot: &Snapshot, text: &mut Exposition) {
     let (cache, seek) = (&snapshot.cache, &snapshot.seek_index);
     text.counter("feedline_loader_cache_hits_total", "Samples that came from the cache.", cache.hits);
     text.counter("feedline_loader_cache_misses_total", "Samples that were not in the cache.", cache.misses);
     text.gauge("feedline_loader_cache_memory_bytes", "Memory of cached samples.", cache.ram_bytes);
-    text.counter("feedline_loader_cache_written_bytes_total", "Bytes put into the disk cache.", cache.written_bytes);
-    text.counter("feedline_loader_seek_indexes_made_total", "Seek indexes made.", seek.made);
+    text.counter("feedline_loader_cache_written_bytes_total", "Bytes written to the disk cache.", cache.written_bytes);
+    text.counter("feedline_loader_seek_indexes_made_total", "Seek indexes built.", seek.made);
     text.counter(
         "feedline_loader_seek_index_busy_seconds_total",
-        "Time that making seek indexes took.",
+        "Time that threads spent building seek indexes.",
         seek.busy_seconds,
     );
     text.counter(
         "feedline_loader_seek_index_used_samples_total",
-        "Samples of which a seek index said what to read.",
+        "Samples read in part, with a seek index.",
         seek.used,
     );
 }

@@ -58,9 +58,9 @@ impl From<AttachError> for Error {
 /// A connection over which a job requests segments or batches.
 pub(super) struct Attached {
     link: Arc<Link>,
-    heard: Mutex<mpsc::Receiver<Heard>>,
+    events: Mutex<mpsc::Receiver<NodeEvent>>,
     /// Number of requests without an answer.
-    asked: AtomicU64,
+    in_flight: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -80,7 +80,7 @@ struct Link {
     generation: AtomicU64,
 }
 
-enum Heard {
+enum NodeEvent {
     Lent(Box<Lent>, u64),
     Failed(String),
     /// The node ended the connection, with its reason, or sent something invalid.
@@ -101,6 +101,7 @@ impl fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // A forked child shares the socket. If it returned leases too, the node would free memory that the parent still reads.
         if let Some(link) = self.link.upgrade().filter(|link| link.process == process::id()) {
             // A node that is gone needs nothing back.
             link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
@@ -121,6 +122,7 @@ impl Attached {
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
         let document = plan.document().map_err(|error| AttachError::Plan(Box::new(error)))?;
+        // The node may run in another folder, so relative paths of the plan are made absolute before they are sent.
         let here = std::env::current_dir().unwrap_or_default();
         let hello = FromJob::Attach {
             protocol: PROTOCOL,
@@ -137,63 +139,68 @@ impl Attached {
             Some((FromNode::Refused { reason }, _)) => {
                 return Err(AttachError::Refused { socket: socket.to_owned(), reason });
             }
+            // The node closed the connection, or sent another message. Both count as lost, so that a caller may start a new node.
             _ => return Err(wire(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())),
         }
         receiver.set_patience(Some(SILENCE)).map_err(|error| wire(error.into()))?;
         let link =
             Arc::new(Link { sender, process: process::id(), socket: socket.to_owned(), generation: AtomicU64::new(0) });
-        let (told, heard) = mpsc::channel();
+        let (sender_of_events, events) = mpsc::channel();
+        // Weak, so that arrays that outlive the loader do not keep the connection open.
         let leasing = Arc::downgrade(&link);
         let thread = thread::Builder::new().name("feedline-attached".to_owned()).spawn(move || {
-            let why = hear(&mut receiver, &leasing, &told);
+            let why = forward_messages(&mut receiver, &leasing, &sender_of_events);
             // The receiver may be gone.
-            drop(told.send(Heard::Gone(why)));
+            drop(sender_of_events.send(NodeEvent::Gone(why)));
         });
         let thread = thread.map_err(|error| wire(error.into()))?;
-        Ok(Self { link, heard: Mutex::new(heard), asked: AtomicU64::new(0), thread: Some(thread) })
+        Ok(Self { link, events: Mutex::new(events), in_flight: AtomicU64::new(0), thread: Some(thread) })
     }
 
     fn gone(&self, reason: impl Into<String>) -> Error {
         Error::Node { socket: self.link.socket.display().to_string(), reason: reason.into() }
     }
 
-    fn say(&self, message: &FromJob) -> Result<(), Error> {
+    fn send(&self, message: &FromJob) -> Result<(), Error> {
         self.link.sender.send(message, None).map_err(|error| self.gone(chain(&error)))
     }
 
     /// Continues from another place. Memory that was lent before is void.
     pub(super) fn change(&self, route: Route) -> Result<(), Error> {
+        // Relaxed suffices: this only compares numbers, and the channel of events orders everything else.
         let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        self.say(&FromJob::Change { generation, route })
+        self.send(&FromJob::Change { generation, route })
     }
 
     /// Waits up to `timeout` for the next memory, with up to `ahead` requests in flight.
     pub(super) fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
-        let heard = self.heard.lock();
+        let events = self.events.lock();
         let deadline = Instant::now() + timeout;
-        let mut unsaid = None;
+        // An error while sending is kept, and reported only if the node gave no reason itself.
+        let mut send_error = None;
         loop {
-            while self.asked.load(Ordering::Relaxed) < ahead {
-                self.asked.fetch_add(1, Ordering::Relaxed);
-                if let Err(error) = self.say(&FromJob::Next) {
+            // Keeps `ahead` requests in flight, so that the node can send the next item while the user works on this one.
+            while self.in_flight.load(Ordering::Relaxed) < ahead {
+                self.in_flight.fetch_add(1, Ordering::Relaxed);
+                if let Err(error) = self.send(&FromJob::Next) {
                     // Messages that arrived before the connection ended come first. They may contain the reason.
                     self.link.sender.end();
-                    unsaid = Some(error);
+                    send_error = Some(error);
                 }
             }
-            match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Heard::Lent(lent, generation)) => {
-                    self.asked.fetch_sub(1, Ordering::Relaxed);
+            match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(NodeEvent::Lent(lent, generation)) => {
+                    self.in_flight.fetch_sub(1, Ordering::Relaxed);
                     // Memory from before the last change is returned by dropping it.
                     if generation == self.link.generation.load(Ordering::Relaxed) {
                         return Ok(Some(*lent));
                     }
                 }
-                Ok(Heard::Failed(reason)) => return Err(Error::Production { reason }),
-                Ok(Heard::Gone(Some(reason))) => return Err(self.gone(reason)),
+                Ok(NodeEvent::Failed(reason)) => return Err(Error::Production { reason }),
+                Ok(NodeEvent::Gone(Some(reason))) => return Err(self.gone(reason)),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Ok(Heard::Gone(None)) | Err(RecvTimeoutError::Disconnected) => {
-                    return Err(unsaid.unwrap_or_else(|| self.gone("it has ended the connection")));
+                Ok(NodeEvent::Gone(None)) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err(send_error.unwrap_or_else(|| self.gone("it closed the connection")));
                 }
             }
         }
@@ -201,37 +208,40 @@ impl Attached {
 }
 
 /// Forwards the node's messages until the connection ends. Returns the reason, if there is one.
-fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> Option<String> {
+fn forward_messages(receiver: &mut Receiver, link: &Weak<Link>, events: &mpsc::Sender<NodeEvent>) -> Option<String> {
     let views = Views::new();
     loop {
-        let heard = match receiver.receive() {
+        let event = match receiver.receive() {
             Ok(Some((message, Some(memory)))) => {
                 let (generation, number, bytes) = match &message {
                     FromNode::Segment(segment) => (segment.generation, segment.number, segment.bytes),
                     FromNode::Batch(batch) => (batch.generation, batch.number, batch.bytes),
-                    _ => return Some("it sent memory that nobody asked for".to_owned()),
+                    _ => return Some("it sent memory that was not requested".to_owned()),
                 };
                 if let Some(link) = link.upgrade() {
                     // The next wait notices a node that is gone.
+                    // Acknowledges the message, not the memory: the node limits how many messages a job leaves unread.
                     link.sender.send(&FromJob::Received, None).unwrap_or_default();
                 }
+                // The lease exists before the memory is mapped, so a failed mapping returns the memory too.
                 let lease = Arc::new(Lease { link: Weak::clone(link), number });
                 match views.view(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
-                    Ok(view) => Heard::Lent(Box::new(Lent { message, view: Arc::new(view), lease }), generation),
+                    Ok(view) => NodeEvent::Lent(Box::new(Lent { message, view: Arc::new(view), lease }), generation),
                     Err(error) => return Some(format!("its memory cannot be mapped: {error}")),
                 }
             }
             Ok(Some((FromNode::Alive, _))) => {
+                // The sign of life comes every second, which is a good rhythm to unmap views that are no longer used.
                 views.sort_out();
                 continue;
             }
-            Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
+            Ok(Some((FromNode::Failed { reason }, _))) => NodeEvent::Failed(reason),
             Ok(Some((FromNode::Refused { reason }, _))) => return Some(reason),
-            Ok(Some(_)) => return Some("it sent what nobody asked for".to_owned()),
+            Ok(Some(_)) => return Some("it sent an unexpected message".to_owned()),
             Ok(None) => return None,
             Err(error) => return Some(chain(&error)),
         };
-        if told.send(heard).is_err() {
+        if events.send(event).is_err() {
             return None;
         }
     }
@@ -239,9 +249,10 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        // Shuts the socket down, which wakes the thread that blocks in `receive`. Only then can it be joined.
         self.link.sender.end();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that hears the node panicked");
+            tracing::error!("the thread that receives the node's messages panicked");
         }
     }
 }

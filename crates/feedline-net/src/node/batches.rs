@@ -23,7 +23,7 @@ use super::message::{BatchMessage, FromNode, Route};
 /// Batches to request at once, so that the next is there when it is needed.
 pub(super) const BATCHES_AHEAD: u64 = 2;
 /// Batches in the node's memory that the user may keep. Further ones are copied.
-const MOST_KEPT: usize = 3;
+const MAX_KEPT: usize = 3;
 
 /// Receives the batches of one rank from a node.
 #[derive(Debug)]
@@ -79,6 +79,8 @@ impl NodeBatches {
         let field = |(name, form): &(Arc<str>, FieldForm)| {
             let data = match form {
                 FieldForm::Region { region, dtype, shape } => {
+                    // Slots lie one behind the other in a region, so the first `len` of them are one range, also in a last short
+                    // batch.
                     let start = slab.region_range(*region).start;
                     let shape = std::iter::once(len).chain(shape.iter().copied()).collect();
                     let span = span(start..start + len * slab.slot_bytes(*region));
@@ -117,6 +119,7 @@ impl Deliverer for NodeBatches {
         if progress.next.is_some() {
             return Ok(true);
         }
+        // The state is not locked while waiting, so `queue` and `close` answer meanwhile. `turn` keeps other consumers out.
         drop(progress);
         let began = Instant::now();
         let lent = self.attached.next_within(BATCHES_AHEAD, timeout)?;
@@ -134,11 +137,13 @@ impl Deliverer for NodeBatches {
         };
         let before = progress.cursor.clone().normalised(&self.plan);
         let len = self.plan.share(before.offset).batch_len(before.batches);
+        // Both numbers come from another process. The mapped memory is only read after they agree with the plan.
         if (*samples, *bytes) != (len as u64, self.plan.layout().slab().total_bytes() as u64) {
             return Err(Error::Production { reason: format!("the node sent {samples} samples, not {len}") });
         }
+        // A lease with no strong references is one whose arrays the user has dropped.
         progress.kept.retain(|lease| lease.strong_count() > 0);
-        let fields = if progress.kept.len() < MOST_KEPT {
+        let fields = if progress.kept.len() < MAX_KEPT {
             let lease: Arc<dyn Any + Send + Sync> = Arc::clone(&lent.lease) as _;
             progress.kept.push(Arc::downgrade(&lease));
             self.fields(len, keys, |range| Span::of_view(&lent.view, range).keeping(Arc::clone(&lease)))
@@ -150,6 +155,7 @@ impl Deliverer for NodeBatches {
         let batch = Batch { epoch: before.epoch, number: before.batches, len, fields };
         let substituted = before.substituted + substitutes.len() as u64;
         let after = Cursor { batches: before.batches + 1, substituted, ..before.clone() }.normalised(&self.plan);
+        // The wait for the first batch after a start or a jump includes the start of the run, so it has its own cause.
         let cause = if progress.has_delivered { Phase::Prepare } else { Phase::Start };
         self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_substitutes(&substitutes);
@@ -164,6 +170,7 @@ impl Deliverer for NodeBatches {
         let _turn = self.turn.lock();
         let route = Route::share(&cursor, &self.plan);
         let mut progress = self.progress.lock();
+        // A batch that has arrived belongs to the old place. Dropping it returns its lease.
         (progress.next, progress.has_delivered) = (None, false);
         progress.cursor = cursor;
         // The next wait notices a node that is gone.

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::wire::{Frame, Sequence, WireError};
 
 /// Upper limit of a message. A plan with long lists may be large.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// How long sending a message may take. The other side reads all the time.
 const SEND_TIME: Duration = Duration::from_secs(20);
@@ -44,6 +44,7 @@ pub(super) struct Receiver {
 
 /// Splits a connection into its halves.
 pub(super) fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
+    // Three handles of one socket: to send (behind a lock), to receive, and to shut down without that lock.
     let (receiving, ending) = (stream.try_clone()?, stream.try_clone()?);
     stream.set_write_timeout(Some(SEND_TIME))?;
     let (sequence, descriptors) = (Sequence::default(), VecDeque::new());
@@ -57,8 +58,11 @@ impl Sender {
         let (frame, mut bytes) = (Frame::new(0, message, Vec::new())?, Vec::new());
         let mut guard = self.stream.lock();
         let (stream, sequence) = &mut *guard;
+        // Under the lock, because the checksum of the frame contains its number in the sequence.
         frame.write(&mut bytes, sequence)?;
         let sent = match &descriptor {
+            // A descriptor travels with the first bytes of its frame. The kernel may take only a part of them; the rest follows
+            // without it.
             Some(descriptor) => send_with(stream, &bytes, *descriptor)?,
             None => 0,
         };
@@ -88,11 +92,13 @@ fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> i
 impl Receiver {
     /// Receives a message and its descriptor. `None` if the other side has ended the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
+        // Taken out for the call, because `Frame::read` borrows `self` as its stream.
         let mut sequence = std::mem::take(&mut self.sequence);
-        let frame = Frame::read(&mut *self, &mut sequence, MOST_BYTES);
+        let frame = Frame::read(&mut *self, &mut sequence, MAX_BYTES);
         self.sequence = sequence;
         let Some(frame) = frame? else { return Ok(None) };
         let descriptor = self.descriptors.pop_front();
+        // A message has at most one descriptor. Dropping the others closes them, so a hostile peer cannot exhaust ours.
         self.descriptors.clear();
         Ok(Some((frame.message()?, descriptor)))
     }
@@ -111,6 +117,7 @@ impl Receiver {
 
 impl Read for Receiver {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        // Space for a few descriptors. The kernel closes those for which there is no space.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut target = [IoSliceMut::new(target)];

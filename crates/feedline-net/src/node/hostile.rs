@@ -1,6 +1,6 @@
 //! A hostile job: it must not harm the node or its other jobs.
 //!
-//! It speaks the protocol by hand to a real node. Always true: it gets no more than a job may hold, and cannot change what it gets.
+//! It sends messages of its own to a real node. Always true: it gets no more than a job may hold, and cannot change that memory.
 //! Messages about segments, states and descriptors of others have no effect.
 
 use std::fs::File;
@@ -24,9 +24,9 @@ use crate::wire::engine_version;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Upper limit of segments that a job holds.
-const MOST_SEGMENTS: usize = 4;
+const MAX_SEGMENTS: usize = 4;
 /// Upper limit of batches that a rank holds.
-const MOST_BATCHES: usize = 8;
+const MAX_BATCHES: usize = 8;
 
 fn plan(samples: u64, more: &str) -> Arc<Plan> {
     open(&format!(
@@ -58,8 +58,8 @@ impl Hostile {
         receiver.set_patience(Some(PATIENCE)).unwrap();
         let mut this = Self { sender, receiver };
         let plan = JobPlan { text: plan.document().unwrap().to_toml(), rank: plan.config().rank };
-        this.say(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, route });
-        assert_eq!(this.hear().unwrap().0, FromNode::Attached);
+        this.send(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, route });
+        assert_eq!(this.receive().unwrap().0, FromNode::Attached);
         this
     }
 
@@ -71,21 +71,21 @@ impl Hostile {
         Self::attach(node, plan, plan.partition_key().0, Route::share(cursor, plan))
     }
 
-    fn say(&self, message: &FromJob) {
+    fn send(&self, message: &FromJob) {
         self.sender.send(message, None).unwrap();
     }
 
-    fn hear(&mut self) -> Option<(FromNode, Option<OwnedFd>)> {
+    fn receive(&mut self) -> Option<(FromNode, Option<OwnedFd>)> {
         self.receiver.receive().unwrap()
     }
 
     /// Requests without end and returns nothing. Waits for `least` pieces, and then until the node has twice said that it has no
     /// more.
     fn take_all(&mut self, least: usize) -> Vec<(u64, OwnedFd)> {
-        self.say(&FromJob::Next);
+        self.send(&FromJob::Next);
         let (mut got, mut signs) = (Vec::new(), 0);
         while got.len() < least || signs < 2 {
-            match self.hear().unwrap() {
+            match self.receive().unwrap() {
                 (FromNode::Segment(segment), Some(memory)) => got.push((segment.number, memory)),
                 (FromNode::Batch(batch), Some(memory)) => got.push((batch.number, memory)),
                 (FromNode::Alive, None) if got.len() >= least => {
@@ -95,28 +95,28 @@ impl Hostile {
                 (FromNode::Alive, None) => continue,
                 other => panic!("{other:?}"),
             }
-            self.say(&FromJob::Received);
-            self.say(&FromJob::Next);
+            self.send(&FromJob::Received);
+            self.send(&FromJob::Next);
         }
         got
     }
 
     /// The node's first message, apart from signs of life.
-    fn first_word(mut self) -> FromNode {
+    fn first_message(mut self) -> FromNode {
         for _ in 0..PATIENCE.as_secs() {
-            match self.hear() {
+            match self.receive() {
                 Some((FromNode::Alive, _)) => {}
                 Some((message, _)) => return message,
-                None => panic!("the node has hung up without a word"),
+                None => panic!("the node closed the connection without a message"),
             }
         }
-        panic!("the node says nothing")
+        panic!("the node sent no message")
     }
 
     /// The reason of the node's refusal, whatever it says before.
     fn refusal(mut self) -> String {
         loop {
-            match self.hear().expect("the node has hung up without a word").0 {
+            match self.receive().expect("the node closed the connection without a message").0 {
                 FromNode::Refused { reason } => return reason,
                 FromNode::Alive | FromNode::Segment(_) | FromNode::Batch(_) => {}
                 other => panic!("{other:?}"),
@@ -131,17 +131,17 @@ fn check_serves(node: &Node, plan: &Plan) {
     let mut job = Hostile::job_progress(node, plan);
     let mut portions = Vec::new();
     for _ in 0..plan.segments().count() {
-        job.say(&FromJob::Next);
+        job.send(&FromJob::Next);
         let segment = loop {
-            match job.hear().unwrap().0 {
+            match job.receive().unwrap().0 {
                 FromNode::Segment(segment) => break segment,
                 FromNode::Alive => {}
                 other => panic!("{other:?}"),
             }
         };
         portions.push(segment.segment_round.segment);
-        job.say(&FromJob::Received);
-        job.say(&FromJob::GiveBack { number: segment.number });
+        job.send(&FromJob::Received);
+        job.send(&FromJob::GiveBack { number: segment.number });
     }
     portions.sort_unstable();
     assert!(portions.into_iter().eq(0..plan.segments().count()), "an epoch has each segment once");
@@ -161,8 +161,8 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut greedy = Hostile::job_progress(&node, &plan);
-    let held = greedy.take_all(MOST_SEGMENTS);
-    assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MOST_SEGMENTS, MOST_SEGMENTS));
+    let held = greedy.take_all(MAX_SEGMENTS);
+    assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MAX_SEGMENTS, MAX_SEGMENTS));
     check_serves(&node, &plan);
     drop((greedy, held));
     wait_until(&node, "all is free", |stats| stats.jobs.is_empty() && stats.runs.is_empty());
@@ -174,14 +174,14 @@ fn who_asks_more_often_than_a_job_may_is_refused() {
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let greedy = Hostile::job_progress(&node, &plan);
     for _ in 0..1000 {
-        // The node may have hung up by now.
+        // The node may have closed the connection by now.
         greedy.sender.send(&FromJob::Next, None).unwrap_or_default();
     }
     let reason = greedy.refusal();
-    assert!(reason.contains("has asked 32 times"), "{reason}");
+    assert!(reason.contains("has 32 requests without an answer"), "{reason}");
     let liar = Hostile::job_progress(&node, &plan);
-    liar.say(&FromJob::Received);
-    assert!(liar.refusal().contains("more than it was sent"));
+    liar.send(&FromJob::Received);
+    assert!(liar.refusal().contains("than the node sent"));
     check_serves(&node, &plan);
 }
 
@@ -191,7 +191,7 @@ fn law_7_clients_that_read_nothing_starve_nobody_and_are_let_go() {
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let silent: Vec<Hostile> = (0..20).map(|_| Hostile::job_progress(&node, &plan)).collect();
     for client in &silent {
-        (0..30).for_each(|_| client.say(&FromJob::Next));
+        (0..30).for_each(|_| client.send(&FromJob::Next));
     }
     wait_until(&node, "they are sent something", |stats| stats.jobs.iter().all(|job| job.segments > 0));
     assert!(node.stats().jobs.iter().all(|job| job.segments == 1), "what they have not read is all they get");
@@ -208,12 +208,12 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     let node = node(folder.path());
     let plan = Arc::new(plan(300, "").for_rank(Rank { rank: 0, world: 2 }).unwrap());
     let mut greedy = Hostile::rank(&node, &plan, &Cursor::default());
-    assert_eq!(greedy.take_all(MOST_BATCHES).len(), MOST_BATCHES);
+    assert_eq!(greedy.take_all(MAX_BATCHES).len(), MAX_BATCHES);
     for number in (8..1000).chain([u64::MAX]) {
-        greedy.say(&FromJob::GiveBack { number });
+        greedy.send(&FromJob::GiveBack { number });
     }
     assert_eq!(greedy.take_all(0).len(), 0);
-    greedy.say(&FromJob::GiveBack { number: 3 });
+    greedy.send(&FromJob::GiveBack { number: 3 });
     assert_eq!(greedy.take_all(1).len(), 1);
     drop(greedy);
     let Route::Share(sound) = Route::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
@@ -222,7 +222,7 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
         let mut state = sound.clone();
         state[field] = u64::MAX.into();
         let liar = Hostile::rank(&node, &plan, &Cursor::default());
-        liar.say(&FromJob::Change { generation: 1, route: Route::Share(state.to_string()) });
+        liar.send(&FromJob::Change { generation: 1, route: Route::Share(state.to_string()) });
         let reason = liar.refusal();
         assert!(reason.contains(words), "{reason}");
     }
@@ -233,13 +233,13 @@ fn what_was_never_leased_cannot_be_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut other = Hostile::job_progress(&node, &plan);
-    let theirs = other.take_all(MOST_SEGMENTS);
+    let theirs = other.take_all(MAX_SEGMENTS);
     let mut liar = Hostile::job_progress(&node, &plan);
     for number in (0..1000).chain([u64::MAX]) {
-        liar.say(&FromJob::GiveBack { number });
+        liar.send(&FromJob::GiveBack { number });
     }
-    let ours = liar.take_all(MOST_SEGMENTS);
-    assert_eq!((theirs.len(), ours.len()), (MOST_SEGMENTS, MOST_SEGMENTS));
+    let ours = liar.take_all(MAX_SEGMENTS);
+    assert_eq!((theirs.len(), ours.len()), (MAX_SEGMENTS, MAX_SEGMENTS));
     let leased: std::collections::BTreeSet<u64> = theirs.iter().chain(&ours).map(|(number, _)| *number).collect();
     assert_eq!(node.stats().runs[0].carousel.leased_segments, leased.len(), "what the other holds stays leased");
 }
@@ -270,15 +270,15 @@ fn a_change_to_what_cannot_be_is_refused() {
     let bystander = Hostile::job_progress(&node, &plan);
     for (route, words) in ways {
         let liar = Hostile::job_progress(&node, &plan);
-        liar.say(&FromJob::Change { generation: 1, route });
+        liar.send(&FromJob::Change { generation: 1, route });
         let reason = liar.refusal();
         assert!(reason.contains(words), "{reason}");
     }
     check_serves(&node, &plan);
     drop(bystander);
     let liar = Hostile::job_progress(&node, &plan);
-    liar.say(&FromJob::Look { protocol: PROTOCOL });
-    assert!(liar.refusal().contains("on already"));
+    liar.send(&FromJob::GetStats { protocol: PROTOCOL });
+    assert!(liar.refusal().contains("attached already"));
 }
 
 #[test]
@@ -288,10 +288,10 @@ fn a_job_that_changes_without_end_is_served_what_it_asked_for_last() {
     let fickle = Hostile::job_progress(&node, &plan);
     for generation in 1..=500 {
         let route = Route::JobProgress(JobProgressState { epoch: Epoch(generation), ..job_progress(&plan) });
-        fickle.say(&FromJob::Change { generation, route });
+        fickle.send(&FromJob::Change { generation, route });
     }
-    fickle.say(&FromJob::Next);
-    let FromNode::Segment(segment) = fickle.first_word() else { panic!("it gets what it asked for") };
+    fickle.send(&FromJob::Next);
+    let FromNode::Segment(segment) = fickle.first_message() else { panic!("it gets what it asked for") };
     assert_eq!((segment.generation, segment.epoch), (500, Epoch(500)));
     check_serves(&node, &plan);
 }

@@ -16,7 +16,7 @@ pub(super) const PROTOCOL: u32 = 4;
 /// A message of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum FromJob {
-    /// The first message: the job, and what it wants.
+    /// The first message: the job, and what it requests.
     Attach {
         /// The version of the protocol.
         protocol: u32,
@@ -26,11 +26,11 @@ pub(super) enum FromJob {
         plan: JobPlan,
         /// Identifies jobs that are served together.
         key: u128,
-        /// What it wants, and where it continues.
+        /// Segments or a rank's batches, and where it continues.
         route: Route,
     },
     /// Instead of attaching: a request for the node's metrics.
-    Look {
+    GetStats {
         /// The version of the protocol.
         protocol: u32,
     },
@@ -156,6 +156,7 @@ impl From<&BadSlot> for BadMessage {
             key: failure.key.clone(),
             path: failure.path.clone(),
             range: failure.range.clone(),
+            // Named after carousels, where the epoch of a failure is the round of its segment.
             round: failure.epoch.0,
             position: failure.position.0,
             op: failure.op.as_ref().map(ToString::to_string),
@@ -165,10 +166,10 @@ impl From<&BadSlot> for BadMessage {
     }
 }
 
-/// An error message from the node.
+/// The cause of a failure as text. The node sends no typed errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Told(String);
+struct RemoteCause(String);
 
 impl From<BadMessage> for BadSlot {
     fn from(bad: BadMessage) -> Self {
@@ -180,7 +181,7 @@ impl From<BadMessage> for BadSlot {
             epoch: Epoch(bad.round),
             position: Position(bad.position),
             op: bad.op.map(Into::into),
-            cause: Arc::new(Told(bad.cause)),
+            cause: Arc::new(RemoteCause(bad.cause)),
         };
         let substitute = Substitute { failure: Arc::new(failure), by: bad.by };
         Self { slot: usize::try_from(bad.slot).unwrap_or(usize::MAX), substitute }

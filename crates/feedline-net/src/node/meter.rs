@@ -49,6 +49,7 @@ impl JobMeter {
 
     /// Records that it got one. Returns the causes of its wait.
     pub(super) fn end_wait(&self, nth: Nth, provenance: Provenance) -> Vec<(Phase, Duration)> {
+        // The lock is kept until the wait is in `stalls`. A reader in between would count this wait twice or not at all.
         let mut waiting = self.waiting.lock();
         let Some(since) = waiting.take() else { return Vec::new() };
         let causes = match nth {
@@ -73,6 +74,7 @@ impl JobMeter {
         let waiting = self.waiting.lock();
         let under_way = waiting.map_or(Duration::ZERO, |since| since.elapsed());
         let (waited, stall_seconds) = (self.stalls.total() + under_way, self.stalls.seconds());
+        // Read under the lock: a wait is either still under way or already in the sums.
         drop(waiting);
         JobStats {
             job,

@@ -35,7 +35,7 @@ pub use batches::NodeBatches;
 pub use feed::NodeFeed;
 pub use page::PALETTE;
 pub use runs::RunStats;
-pub use server::{Node, NodeConfig, NodeError, look};
+pub use server::{Node, NodeConfig, NodeError, fetch_stats};
 pub use socket::{NodeSocket, SocketError};
 pub use start::attach_or_start;
 pub use stats::{JobStats, NodeStats};

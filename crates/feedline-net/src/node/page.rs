@@ -24,6 +24,7 @@ const FILES: [(&str, &str, &str); 5] = [
 
 /// The pages of a node.
 pub(super) fn routes(stats: impl Fn() -> NodeStats + Clone + Send + Sync + 'static) -> Routes {
+    // The files are part of the binary, so a path can never reach the file system.
     FILES.into_iter().fold(Routes::of_numbers(stats), |routes, (path, content_type, body)| {
         routes.with(path, move || Page { status: 200, content_type, body: body.to_owned() })
     })

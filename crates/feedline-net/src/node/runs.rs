@@ -17,11 +17,11 @@ use feedline_order::Ordinal;
 use serde::Serialize;
 
 use super::message::{JobPlan, Route};
-use super::serving::{Passenger, RankServing, Serving, cursor_of};
+use super::serving::{CarouselServing, RankServing, Serving, cursor_of};
 use super::stats::key_text;
 
 /// Divisor of the free memory: ranks get one part of this many.
-const RANKS_SHARE: u64 = 2;
+const RANKS_DIVISOR: u64 = 2;
 
 /// What a node produces.
 #[derive(Debug)]
@@ -66,16 +66,19 @@ impl Runs {
     pub(super) fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
             Route::JobProgress(_) => {
+                // The common case: the production runs already, so the plan is not opened again, which could list millions of
+                // files.
                 if let Some(carousel) = self.carousels.find(key) {
-                    return Ok(Box::new(Passenger::join(carousel, route)?));
+                    return Ok(Box::new(CarouselServing::join(carousel, route)?));
                 }
                 let plan = self.open(plan)?;
+                // The node computes the key from its own view of the files. A job that sees other files must not share.
                 check_key(plan.shared_key().0, key)?;
                 plan.check_shared().map_err(|why| why.to_string())?;
                 let starting = self.starting.lock();
                 let carousel = self.carousels.get(key, || self.start_carousel(&plan))?;
                 drop(starting);
-                Ok(Box::new(Passenger::join(carousel, route)?))
+                Ok(Box::new(CarouselServing::join(carousel, route)?))
             }
             Route::Share(_) => {
                 let plan = Arc::new(self.open(plan)?);
@@ -94,6 +97,7 @@ impl Runs {
     fn open(&self, plan: &JobPlan) -> Result<Plan, String> {
         let opened = Document::parse(&plan.text).and_then(|mut document| {
             let config = &mut document.config;
+            // These settings change no sample. The node decides about them, because its threads and memory serve all jobs.
             (config.num_workers, config.prefetch_batches, config.memory_budget) = (Workers::Auto, None, None);
             document.for_rank(plan.rank).open(&self.registry)
         });
@@ -101,19 +105,20 @@ impl Runs {
     }
 
     fn start_carousel(&self, plan: &Plan) -> Result<Carousel, String> {
-        let left = self.left();
-        // Leaves room for another plan, if half of the memory suffices for this one.
+        let free_bytes = self.free_bytes();
+        // Half of the free memory first, so that another plan still finds some. All of it only if half is too little.
         let start = |bytes| Carousel::start(plan, &self.machine, Memory::Shared, bytes);
-        start(left / 2).or_else(|_| start(left)).map_err(|error| chain(&error))
+        start(free_bytes / 2).or_else(|_| start(free_bytes)).map_err(|error| chain(&error))
     }
 
     fn start_partition(&self, plan: &Arc<Plan>) -> Result<Partition, String> {
-        let bytes = self.left() / RANKS_SHARE;
+        let bytes = self.free_bytes() / RANKS_DIVISOR;
         Partition::new(Arc::clone(plan), &self.machine, bytes).map_err(|error| chain(&error))
     }
 
     /// Unassigned memory in bytes.
-    fn left(&self) -> u64 {
+    fn free_bytes(&self) -> u64 {
+        // Called with `starting` locked, so no other production takes the same memory.
         let carousels: u64 = self.carousels.live().iter().map(|(_, carousel)| carousel.memory_bytes()).sum();
         let partitions: u64 = self.partitions.live().iter().map(|(_, partition)| partition.memory_bytes()).sum();
         self.memory_bytes.saturating_sub(carousels + partitions)
@@ -126,6 +131,7 @@ impl Runs {
             let engine = run.snapshot();
             let numbers = CarouselSnapshot {
                 jobs: run.ranks(),
+                // Ranks have batches, not segments.
                 live_segments: 0,
                 leased_segments: 0,
                 segments: 0,
@@ -164,6 +170,7 @@ fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
 /// The folder of a source: the one that it names, otherwise that of its first sample.
 fn folder_of(plan: &Plan) -> String {
     let mut source: &dyn Source = &**plan.source();
+    // A subset or split has no folder of its own. Its outermost parent has one.
     while let Some(parent) = source.parent() {
         source = parent;
     }
@@ -173,6 +180,7 @@ fn folder_of(plan: &Plan) -> String {
         return root;
     }
     let shards = spec.get("shards").and_then(|shards| text(shards).or_else(|| text(shards.as_array()?.first()?)));
+    // Sources without a folder, such as lists of files, are named after the folder of their first file.
     let first = (!source.is_empty()).then(|| source.address(source.id_at(Ordinal(0)))).flatten();
     let file = shards.or_else(|| first.map(|(path, _)| path));
     let folder = file.and_then(|file| file.rsplit_once('/').map(|(folder, _)| folder.to_owned()));

@@ -30,9 +30,9 @@ use super::stats::NodeStats;
 use crate::http::{HttpError, HttpServer};
 
 /// How long a node may take to send its metrics.
-const LOOK_TIME: Duration = Duration::from_secs(5);
+const STATS_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of jobs.
-const MOST_JOBS: usize = 1024;
+const MAX_JOBS: usize = 1024;
 
 /// The configuration of a node.
 #[derive(Debug)]
@@ -95,6 +95,7 @@ impl Node {
     /// Starts the node.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let NodeConfig { socket, memory_bytes, machine, registry, http } = config;
+        // The pages have no authentication, so they are refused for any address that other machines can reach.
         if let Some(listen) = http.filter(|listen| !listen.ip().is_loopback()) {
             return Err(NodeError::HttpForOthers { listen });
         }
@@ -140,11 +141,11 @@ impl Node {
 }
 
 /// The metrics of the node at a socket, as JSON of [`NodeStats`].
-pub fn look(socket: &Path) -> Result<String, AttachError> {
+pub fn fetch_stats(socket: &Path) -> Result<String, AttachError> {
     let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
     let (sender, mut receiver) = split(NodeSocket::connect(socket)?).map_err(|error| wire(error.into()))?;
-    receiver.set_patience(Some(LOOK_TIME)).map_err(|error| wire(error.into()))?;
-    sender.send(&FromJob::Look { protocol: PROTOCOL }, None).map_err(wire)?;
+    receiver.set_patience(Some(STATS_TIME)).map_err(|error| wire(error.into()))?;
+    sender.send(&FromJob::GetStats { protocol: PROTOCOL }, None).map_err(wire)?;
     match receiver.receive().map_err(wire)? {
         Some((FromNode::Stats { json }, _)) => Ok(json),
         Some((FromNode::Refused { reason }, _)) => Err(AttachError::Refused { socket: socket.to_owned(), reason }),
@@ -174,16 +175,17 @@ impl NodeShared {
             }
             let taken = stream.and_then(|stream| self.take(number, stream));
             if let Err(error) = taken {
-                tracing::warn!(%error, "a job could not be taken");
+                tracing::warn!(%error, "could not accept a job");
                 thread::sleep(Duration::from_millis(20));
             }
         }
     }
 
     fn take(self: &Arc<Self>, number: u64, stream: UnixStream) -> io::Result<()> {
+        // Locked until the job is inserted. The new thread removes its entry at its end, so the entry must exist first.
         let mut jobs = self.jobs.lock();
-        if jobs.len() >= MOST_JOBS {
-            return Err(io::Error::other(format!("there are {MOST_JOBS} jobs already")));
+        if jobs.len() >= MAX_JOBS {
+            return Err(io::Error::other(format!("there are {MAX_JOBS} jobs already")));
         }
         let kept = stream.try_clone()?;
         let shared = Arc::clone(self);
@@ -191,9 +193,10 @@ impl NodeShared {
             let meter = |process, key| shared.attach(number, JobMeter::new(process, key));
             let stats = || serde_json::to_string(&shared.stats()).expect("numbers are plain data");
             if let Err(error) = serve(stream, &shared.runs, meter, stats) {
-                tracing::debug!(%error, "a job has left without a word");
+                tracing::debug!(%error, "the connection of a job broke");
             }
-            // The job's thread is this one, so nobody has to join it.
+            // The thread of the job is this one, so its handle is dropped without a join.
+            // Dropped after the lock is released, because dropping a connection may take time.
             let left = shared.jobs.lock().remove(&number);
             drop(left);
         })?;
@@ -215,6 +218,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         drop(self.http.take());
         let shared = &*self.shared;
+        // Relaxed suffices: the thread checks the flag after `accept` returns, which the connection below causes.
         shared.is_closed.store(true, Ordering::Relaxed);
         // Wakes the accepting thread.
         let woken = UnixStream::connect(shared.socket.path());

@@ -41,7 +41,7 @@ pub(super) trait Serving: Send + Sync + Debug {
     fn wake(&self) {}
 
     /// How many items a job requests at once.
-    fn asked_at_once(&self) -> u64 {
+    fn requests_in_flight(&self) -> u64 {
         1
     }
 }
@@ -59,32 +59,32 @@ pub(super) struct Outgoing {
 
 /// A job on a carousel.
 #[derive(Debug)]
-pub(super) struct Passenger {
+pub(super) struct CarouselServing {
     carousel: Arc<Carousel>,
     job: JobId,
     /// The number of the last seen change of the carousel.
     seen: AtomicU64,
 }
 
-impl Passenger {
+impl CarouselServing {
     /// Adds a job to a carousel, or says why that is impossible.
     pub(super) fn join(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
-        let job_progress = ride_of(&carousel, route)?;
+        let job_progress = job_progress_of(&carousel, route)?;
         let job = carousel.join(&job_progress).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
     }
 }
 
-fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state::JobProgress, String> {
+fn job_progress_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state::JobProgress, String> {
     let Route::JobProgress(job_progress) = route else {
-        return Err("the job shares with others and has no rank".to_owned());
+        return Err("this job shares its samples with other jobs and has no rank".to_owned());
     };
     job_progress.to_job_progress(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
 }
 
-impl Serving for Passenger {
+impl Serving for CarouselServing {
     fn change(&self, route: &Route) -> Result<(), String> {
-        self.carousel.change(self.job, &ride_of(&self.carousel, route)?);
+        self.carousel.change(self.job, &job_progress_of(&self.carousel, route)?);
         Ok(())
     }
 
@@ -113,6 +113,7 @@ impl Serving for Passenger {
         let positions = self.carousel.segments().positions(segment_round.segment);
         let bytes = slab.layout().total_bytes() as u64;
         let bad = bad.iter().map(BadMessage::from).collect();
+        // A segment that was produced for a resumed job may lack the samples at its start that the job had received before.
         let samples = positions.end - positions.start - skipped;
         let message = Box::new(move |generation| {
             FromNode::Segment(SegmentMessage {
@@ -138,7 +139,7 @@ impl Serving for Passenger {
     }
 }
 
-impl Drop for Passenger {
+impl Drop for CarouselServing {
     fn drop(&mut self) {
         self.carousel.leave(self.job);
     }
@@ -169,7 +170,9 @@ impl RankServing {
 
 /// The place where a rank continues, or why that is impossible.
 pub(super) fn cursor_of(plan: &Plan, route: &Route) -> Result<feedline_engine::state::Cursor, String> {
-    let Route::Share(state) = route else { return Err("the job has a rank and shares with no others".to_owned()) };
+    let Route::Share(state) = route else {
+        return Err("this job has a rank and does not share its samples with other jobs".to_owned());
+    };
     let state: State = serde_json::from_str(state).map_err(|error| format!("the job's state is damaged: {error}"))?;
     state.to_cursor(plan).map_err(|error| error.to_string())
 }
@@ -189,7 +192,7 @@ impl Serving for RankServing {
             // A returned slab causes no event, so this polls.
             std::thread::sleep(timeout.min(Duration::from_millis(5)));
         } else if let Err(error) = self.share.run.wait_within(timeout) {
-            tracing::debug!(%error, "a rank gets no more");
+            tracing::debug!(%error, "the run of a rank has ended");
         }
     }
 
@@ -200,9 +203,11 @@ impl Serving for RankServing {
         let Some((delivery, slab)) = self.share.run.take().map_err(|error| chain(&error))? else { return Ok(None) };
         let Delivery { batch, substitutes, phase, .. } = delivery;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        // The map keeps the slab alive until the job returns it, even if the run has dropped it.
         self.held.lock().insert(number, Arc::clone(&slab));
         let (epoch, samples, bytes) = (batch.epoch, batch.len as u64, slab.layout().total_bytes() as u64);
         let bad =
+            // The slot is unused here: the client of a rank reports substitutes without their place.
             substitutes.into_iter().map(|substitute| BadMessage::from(&BadSlot { slot: 0, substitute })).collect();
         let keys = keys_of(batch);
         let message =
@@ -211,7 +216,7 @@ impl Serving for RankServing {
         Ok(Some(Outgoing { epoch, samples, provenance, slab, message }))
     }
 
-    fn asked_at_once(&self) -> u64 {
+    fn requests_in_flight(&self) -> u64 {
         BATCHES_AHEAD
     }
 }

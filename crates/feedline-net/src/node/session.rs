@@ -22,9 +22,9 @@ use super::serving::{Outgoing, Serving};
 use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to send its first message.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Upper limit of pending requests. Our jobs have one or two.
-const MOST_WANTED: u64 = 32;
+const MAX_UNANSWERED: u64 = 32;
 /// How long a job may leave messages unread. Our jobs read them at once.
 const UNREAD_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 /// Interval between two signs of life.
@@ -36,15 +36,15 @@ struct Session {
     serving: Box<dyn Serving>,
     meter: Arc<JobMeter>,
     /// Locked from reading the generation until an item is taken for it, and while the generation changes.
-    wishes: Mutex<Wishes>,
-    has_wish: Condvar,
+    requests: Mutex<RequestState>,
+    changed: Condvar,
     has_ended: AtomicBool,
 }
 
-struct Wishes {
+struct RequestState {
     generation: u64,
     /// Number of requests without an answer.
-    wanted: u64,
+    unanswered: u64,
     /// When the unread messages were sent, oldest first.
     unread: VecDeque<Instant>,
     nth: Nth,
@@ -59,23 +59,28 @@ pub(super) fn serve(
 ) -> Result<(), WireError> {
     let (sender, mut receiver) = split(stream)?;
     let (user, process) = receiver.peer()?;
+    // The permissions of the socket already exclude other users. The kernel's credentials confirm it.
     if user != rustix::process::geteuid().as_raw() {
         return refuse(&sender, format!("the node belongs to another user than {user}"));
     }
-    receiver.set_patience(Some(GREETING))?;
+    receiver.set_patience(Some(GREETING_TIME))?;
     let (protocol, engine, plan, key, route) = loop {
         match receiver.receive()? {
             Some((FromJob::Attach { protocol, engine, plan, key, route }, _)) => {
                 break (protocol, engine, plan, key, route);
             }
-            Some((FromJob::Look { protocol: PROTOCOL }, _)) => sender.send(&FromNode::Stats { json: stats() }, None)?,
-            Some((FromJob::Look { protocol }, _)) => {
-                return refuse(&sender, format!("the node speaks protocol {PROTOCOL}, not {protocol}"));
+            // Reading statistics is no attachment, so the loop continues and the connection may ask again.
+            Some((FromJob::GetStats { protocol: PROTOCOL }, _)) => {
+                sender.send(&FromNode::Stats { json: stats() }, None)?;
             }
-            Some(_) => return refuse(&sender, "a job begins by attaching".to_owned()),
+            Some((FromJob::GetStats { protocol }, _)) => {
+                return refuse(&sender, format!("the node has protocol {PROTOCOL}, not {protocol}"));
+            }
+            Some(_) => return refuse(&sender, "the first message of a job must be Attach".to_owned()),
             None => return Ok(()),
         }
     };
+    // From now on a job may be silent as long as it likes: a training step can take minutes.
     receiver.set_patience(None)?;
     if (protocol, &engine) != (PROTOCOL, &engine_version()) {
         let (theirs, ours) = (format!("{engine}, protocol {protocol}"), engine_version());
@@ -87,18 +92,19 @@ pub(super) fn serve(
     };
     sender.send(&FromNode::Attached, None)?;
     let meter = meter(process, key);
-    let wishes = Mutex::new(Wishes { generation: 0, wanted: 0, unread: VecDeque::new(), nth: Nth::First });
-    let (has_wish, has_ended) = (Condvar::new(), AtomicBool::new(false));
-    let session = Session { sender, serving, meter, wishes, has_wish, has_ended };
+    let requests = Mutex::new(RequestState { generation: 0, unanswered: 0, unread: VecDeque::new(), nth: Nth::First });
+    let (changed, has_ended) = (Condvar::new(), AtomicBool::new(false));
+    let session = Session { sender, serving, meter, requests, changed, has_ended };
     thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
+            // Both threads hold such a guard: when either ends, the other is woken and ends too.
             let _ending = Ending(&session);
             if let Err(error) = session.send_all() {
-                tracing::warn!(error = %chain(&error), "a job takes no more, and was let go");
+                tracing::warn!(error = %chain(&error), "stopped serving a job that does not read its messages");
             }
         });
         let _ending = Ending(&session);
-        sending.map_err(WireError::from).and_then(|_| session.hear(&mut receiver))
+        sending.map_err(WireError::from).and_then(|_| session.receive_all(&mut receiver))
     })
 }
 
@@ -119,43 +125,51 @@ impl Session {
     fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         self.sender.end();
-        self.has_wish.notify_all();
+        self.changed.notify_all();
         self.serving.wake();
     }
 
-    fn hear(&self, receiver: &mut Receiver) -> Result<(), WireError> {
+    fn receive_all(&self, receiver: &mut Receiver) -> Result<(), WireError> {
         while let Some((message, _)) = receiver.receive()? {
             match message {
-                FromJob::Attach { .. } | FromJob::Look { .. } => {
-                    return refuse(&self.sender, "the job is on already".to_owned());
+                FromJob::Attach { .. } | FromJob::GetStats { .. } => {
+                    return refuse(&self.sender, "the job is attached already".to_owned());
                 }
                 FromJob::Next => {
-                    let mut wishes = self.wishes.lock();
-                    wishes.wanted += 1;
-                    if wishes.wanted > MOST_WANTED {
-                        let reason = format!("the job has asked {MOST_WANTED} times for what it was not given yet");
+                    let mut requests = self.requests.lock();
+                    // A job that only requests and never reads must not make this number grow without limit.
+                    requests.unanswered += 1;
+                    if requests.unanswered > MAX_UNANSWERED {
+                        let reason =
+                            format!("the job has {MAX_UNANSWERED} requests without an answer, which is the limit");
                         return refuse(&self.sender, reason);
                     }
-                    if wishes.wanted >= self.serving.asked_at_once() {
+                    // Clients request ahead. The job only waits once it has no unread item left, that is with all its requests
+                    // unanswered.
+                    if requests.unanswered >= self.serving.requests_in_flight() {
                         self.meter.begin_wait();
                     }
-                    drop(wishes);
-                    self.has_wish.notify_all();
+                    drop(requests);
+                    self.changed.notify_all();
                 }
                 FromJob::Received => {
-                    if self.wishes.lock().unread.pop_front().is_none() {
-                        return refuse(&self.sender, "the job has received more than it was sent".to_owned());
+                    if self.requests.lock().unread.pop_front().is_none() {
+                        return refuse(
+                            &self.sender,
+                            "the job reports more messages as received than the node sent".to_owned(),
+                        );
                     }
-                    self.has_wish.notify_all();
+                    self.changed.notify_all();
                 }
                 FromJob::GiveBack { number } => self.serving.give_back(number),
                 FromJob::Change { generation, route } => {
-                    let mut wishes = self.wishes.lock();
+                    let mut requests = self.requests.lock();
+                    // Still locked: the sending thread must not take an item of the old route and label it with the new generation.
                     if let Err(reason) = self.serving.change(&route) {
                         return refuse(&self.sender, reason);
                     }
-                    wishes.generation = generation;
-                    wishes.nth = Nth::First;
+                    requests.generation = generation;
+                    requests.nth = Nth::First;
                 }
             }
         }
@@ -164,56 +178,58 @@ impl Session {
 
     /// Sends requested items until the end.
     fn send_all(&self) -> Result<(), WireError> {
-        let mut spoken = Instant::now();
+        let mut last_sent = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
-            if self.wishes.lock().unread.front().is_some_and(|sent| sent.elapsed() > UNREAD_TIME) {
-                let text = format!("the job has taken nothing from its connection for {} s", UNREAD_TIME.as_secs());
+            // Unread messages hold leases. A job that stopped reading would block memory that others need.
+            if self.requests.lock().unread.front().is_some_and(|sent| sent.elapsed() > UNREAD_TIME) {
+                let text = format!("the job has not read from its connection for {} s", UNREAD_TIME.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
             }
             match self.next() {
                 Ok(Some((generation, outgoing))) => self.send(generation, outgoing)?,
-                Ok(None) if spoken.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
+                Ok(None) if last_sent.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
                 Ok(None) => {
                     self.wait();
                     continue;
                 }
                 Err(reason) => return self.sender.send(&FromNode::Failed { reason }, None),
             }
-            spoken = Instant::now();
+            last_sent = Instant::now();
         }
         Ok(())
     }
 
     /// Whether the job requests more and has read what was sent before.
-    fn can_take(&self, wishes: &Wishes) -> bool {
-        wishes.wanted > 0 && (wishes.unread.len() as u64) < self.serving.asked_at_once()
+    fn can_take(&self, requests: &RequestState) -> bool {
+        requests.unanswered > 0 && (requests.unread.len() as u64) < self.serving.requests_in_flight()
     }
 
     /// Waits for a request, or for an item if there is a request.
     fn wait(&self) {
-        let mut wishes = self.wishes.lock();
-        if self.can_take(&wishes) {
-            drop(wishes);
+        let mut requests = self.requests.lock();
+        if self.can_take(&requests) {
+            drop(requests);
             self.serving.wait(STREAM_POLL);
         } else {
-            self.has_wish.wait_for(&mut wishes, STREAM_POLL);
+            self.changed.wait_for(&mut requests, STREAM_POLL);
         }
     }
 
     /// The next item and its generation, if one is requested and ready.
     fn next(&self) -> Result<Option<(u64, Outgoing)>, String> {
-        let mut wishes = self.wishes.lock();
-        if !self.can_take(&wishes) {
+        let mut requests = self.requests.lock();
+        if !self.can_take(&requests) {
             return Ok(None);
         }
+        // Taken while locked, so that the item and the generation belong together. `take` does not wait.
         let Some(outgoing) = self.serving.take()? else { return Ok(None) };
-        wishes.wanted -= 1;
-        wishes.unread.push_back(Instant::now());
-        let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
+        requests.unanswered -= 1;
+        requests.unread.push_back(Instant::now());
+        let nth = std::mem::replace(&mut requests.nth, Nth::Later);
         for (cause, waited) in self.meter.end_wait(nth, outgoing.provenance) {
             self.serving.add_stall(cause, waited);
         }
-        Ok(Some((wishes.generation, outgoing)))
+        Ok(Some((requests.generation, outgoing)))
     }
 
     fn send(&self, generation: u64, outgoing: Outgoing) -> Result<(), WireError> {
@@ -261,14 +277,14 @@ mod tests {
             let theirs = if reason.contains("9.9.9") { "9.9.9, other decoders" } else { "protocol 99" };
             assert!(reason.contains(theirs), "{reason}");
         }
-        let FromNode::Refused { reason } = answer(&FromJob::Look { protocol: 99 }) else { panic!("it is refused") };
+        let FromNode::Refused { reason } = answer(&FromJob::GetStats { protocol: 99 }) else { panic!("it is refused") };
         assert!(reason.contains("99") && reason.contains(&PROTOCOL.to_string()), "{reason}");
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
         let FromNode::Refused { reason } = answer(&FromJob::Next) else { panic!("it is refused") };
-        assert!(reason.contains("begins by attaching"), "{reason}");
+        assert!(reason.contains("must be Attach"), "{reason}");
         let FromNode::Refused { reason } = answer(&attach(PROTOCOL, &engine_version())) else { panic!("refused") };
         assert!(reason.contains("cannot open the plan"), "{reason}");
     }

@@ -33,11 +33,11 @@ pub enum SocketError {
     #[error("the socket {path:?} belongs to user {owner}, not to user {user}; it is not used")]
     Owner { path: PathBuf, owner: u32, user: u32 },
     #[error(
-        "the folder {folder:?} {problem}; the socket of a node is in a folder of user {user} that nobody else may enter: make \
+        "the folder {folder:?} {problem}; the socket of a node must be in a folder of user {user} that no one else may enter: create \
          one with mkdir -m 700, and name a socket in it by FEEDLINE_NODE"
     )]
     Folder { folder: PathBuf, problem: String, user: u32 },
-    #[error("{path:?} is there, and is no socket")]
+    #[error("{path:?} exists and is not a socket")]
     NoSocket { path: PathBuf },
     #[error("no node listens at {path:?}")]
     Nobody { path: PathBuf, source: io::Error },
@@ -71,6 +71,7 @@ fn check_folder(folder: &Path) -> Result<(), SocketError> {
     match found.mode() & 0o7777 {
         _ if !found.is_dir() => Err(wrong("is a link or no folder".to_owned())),
         _ if found.uid() != user => Err(wrong(format!("belongs to user {}", found.uid()))),
+        // Any permission for group or others. A process that can create files here could replace the socket.
         mode if mode & 0o077 != 0 => Err(wrong(format!("has mode {mode:04o}, not 0700"))),
         _ => Ok(()),
     }
@@ -88,11 +89,13 @@ impl NodeSocket {
     pub fn take(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Listen { path: path.to_owned(), source };
         let folder = folder_of(path);
+        // Only a folder that this process creates is removed at the end.
         let made_folder = (!folder.exists()).then(|| folder.to_owned());
         check_owner(path)?;
         let lock_path = beside(path, "lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW);
+        // Retries when another node that ends has just removed the folder or the lock file.
         let lock = loop {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
             match check_folder(folder) {
@@ -112,6 +115,7 @@ impl NodeSocket {
             }
             // Its owner may have removed it since it was opened.
             let (locked, there) = (lock.metadata().map_err(failed)?, fs::symlink_metadata(&lock_path));
+            // The same inode: the file that is locked is the one that others would open now.
             if there.is_ok_and(|there| there.ino() == locked.ino()) {
                 break lock;
             }
@@ -124,7 +128,8 @@ impl NodeSocket {
             Ok(_) => fs::remove_file(path).map_err(failed)?,
             Err(_) => {}
         }
-        // It gets its final name once nobody else can use it.
+        // It gets its final name when its permissions exclude other users.
+        // Bound under another name and renamed when its permissions are set: no moment in which others could connect.
         let unfinished = beside(path, "new");
         fs::remove_file(&unfinished).or_else(unless_missing).map_err(failed)?;
         let listener = UnixListener::bind(&unfinished).map_err(failed)?;
@@ -177,7 +182,7 @@ impl Drop for NodeSocket {
     fn drop(&mut self) {
         for path in [&self.path, &self.lock_path] {
             if let Err(error) = fs::remove_file(path) {
-                tracing::debug!(%error, path = %path.display(), "a file of the node is left");
+                tracing::debug!(%error, path = %path.display(), "could not remove a file of the node");
             }
         }
         if let Some(folder) = &self.made_folder {
@@ -222,7 +227,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"something else");
     }
 
-    /// Checks that nobody can listen or connect in a folder.
+    /// Checks that listening and connecting in a folder fail.
     #[track_caller]
     fn check_refused(folder: &Path, words: &str) {
         let path = folder.join("node.sock");

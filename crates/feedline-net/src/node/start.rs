@@ -39,8 +39,11 @@ pub fn attach_or_start<T>(
         if Instant::now() > deadline {
             return Err(problem);
         }
+        // A started node that lost the race for the socket ends at once. Then another one is started, in case the winner is gone
+        // too.
         let has_ended = match &mut started {
             None => true,
+            // An error of `try_wait` means that there is no such child any more.
             Some(child) => child.try_wait().map_or(true, |status| status.is_some()),
         };
         if has_ended {
@@ -73,21 +76,21 @@ fn start(command: &[String]) -> io::Result<Child> {
 /// Why a node ended at once, unless another one was faster.
 fn reason_of(mut child: Child) -> Option<String> {
     let status = child.wait().ok()?;
-    let mut said = String::new();
-    child.stderr.take()?.read_to_string(&mut said).ok()?;
-    let is_taken = said.contains("another node listens");
-    (!status.success() && !is_taken).then(|| said.trim().to_owned())
+    let mut output = String::new();
+    child.stderr.take()?.read_to_string(&mut output).ok()?;
+    let is_taken = output.contains("another node listens");
+    (!status.success() && !is_taken).then(|| output.trim().to_owned())
 }
 
 /// Drains the node's output, so that it never blocks, and reaps the process when it ends.
 fn wait_for(mut child: Child) {
     let waiting = thread::Builder::new().name("feedline-node-end".to_owned()).spawn(move || {
-        let said = child.stderr.take().map(|mut said| io::copy(&mut said, &mut io::sink()));
-        if let (Some(Err(error)), _) | (_, Err(error)) = (said, child.wait()) {
-            tracing::debug!(%error, "the end of the node was not seen");
+        let output = child.stderr.take().map(|mut output| io::copy(&mut output, &mut io::sink()));
+        if let (Some(Err(error)), _) | (_, Err(error)) = (output, child.wait()) {
+            tracing::debug!(%error, "could not wait for the node to end");
         }
     });
     if let Err(error) = waiting {
-        tracing::debug!(%error, "nobody waits for the end of the node");
+        tracing::debug!(%error, "could not start the thread that waits for the node");
     }
 }

@@ -51,9 +51,9 @@ impl Numbers for NodeStats {
     fn exposition(&self) -> Exposition {
         let mut text = Exposition::default();
         text.gauge("feedline_node_uptime_seconds", "Seconds since the start.", self.seconds);
-        text.gauge("feedline_node_memory_limit_bytes", "Memory that segments may take.", self.memory_bytes);
-        text.gauge("feedline_node_memory_bytes", "Memory that segments take.", self.live_bytes);
-        text.gauge("feedline_node_runs", "Productions that jobs share.", self.runs.len());
+        text.gauge("feedline_node_memory_limit_bytes", "Upper limit of the memory of segments.", self.memory_bytes);
+        text.gauge("feedline_node_memory_bytes", "Memory of segments.", self.live_bytes);
+        text.gauge("feedline_node_runs", "Runs: productions of samples that jobs share.", self.runs.len());
         text.gauge("feedline_node_jobs", "Jobs now.", self.jobs.len());
         text.counter("feedline_node_jobs_attached_total", "Jobs since the start.", self.jobs_attached_total);
         self.write_runs(&mut text);
@@ -66,7 +66,7 @@ impl NodeStats {
     fn write_runs(&self, text: &mut Exposition) {
         let info = |run: &RunStats| ([run.key.clone(), run.folder.clone(), run.ops.join(", ")], 1_u64);
         let labels = ["run", "folder", "ops"];
-        text.gauges("feedline_node_run_info", "What a run produces.", labels, self.runs.iter().map(info));
+        text.gauges("feedline_node_run_info", "The folder and the ops of a run.", labels, self.runs.iter().map(info));
         let mut gauge = |name: &'static str, help: &'static str, value: fn(&RunStats) -> f64| {
             let values = self.runs.iter().map(|run| ([run.key.as_str()], value(run)));
             text.gauges(name, help, ["run"], values);
@@ -74,7 +74,9 @@ impl NodeStats {
         gauge("feedline_node_run_jobs", "Jobs that share a run.", |run| run.carousel.jobs as f64);
         gauge("feedline_node_run_memory_bytes", "Memory of live segments.", |run| run.carousel.live_bytes as f64);
         gauge("feedline_node_run_live_segments", "Live segments.", |run| run.carousel.live_segments as f64);
-        gauge("feedline_node_run_workers", "Threads that prepare.", |run| run.carousel.engine.num_workers as f64);
+        gauge("feedline_node_run_workers", "Threads that prepare samples.", |run| {
+            run.carousel.engine.num_workers as f64
+        });
         gauge("feedline_node_run_shared_ratio", "Samples delivered for each one produced.", |run| {
             run.carousel.leased_per_produced
         });
@@ -83,9 +85,11 @@ impl NodeStats {
             text.counters(name, help, ["run"], values);
         };
         counter("feedline_node_produced_samples_total", "Samples prepared.", |run| run.carousel.produced_samples);
-        counter("feedline_node_delivered_samples_total", "Samples given to jobs.", |run| run.carousel.leased_samples);
+        counter("feedline_node_delivered_samples_total", "Samples delivered to jobs.", |run| {
+            run.carousel.leased_samples
+        });
         counter("feedline_node_read_bytes_total", "Bytes read.", |run| run.carousel.engine.store.bytes);
-        counter("feedline_node_received_bytes_total", "Bytes that came over the wire.", |run| {
+        counter("feedline_node_received_bytes_total", "Bytes received over the network.", |run| {
             run.carousel.engine.store.bytes_received
         });
         let stalls = self.runs.iter().flat_map(|run| {
@@ -94,7 +98,7 @@ impl NodeStats {
         });
         text.counters(
             "feedline_node_stall_seconds_total",
-            "Time that jobs waited, of all together.",
+            "Time that jobs waited, summed over all jobs of a run.",
             ["run", "cause"],
             stalls,
         );
@@ -109,7 +113,7 @@ impl NodeStats {
         text.gauges("feedline_node_job_epoch", "The epoch of a job.", LABELS, of_jobs(|job| job.epoch as f64));
         text.counters(
             "feedline_node_job_samples_total",
-            "Samples given to a job.",
+            "Samples delivered to a job.",
             LABELS,
             of_jobs(|job| job.samples as f64),
         );

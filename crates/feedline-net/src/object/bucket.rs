@@ -33,6 +33,7 @@ pub(super) struct Bucket {
 impl Bucket {
     pub(super) fn new(peer: Arc<Peer>, folder: &str) -> Result<Self, StoreError> {
         let bucket = Self { peer, folder: folder.to_owned() };
+        // Checks the folder name now, and not at the first request.
         bucket.path("")?;
         Ok(bucket)
     }
@@ -45,6 +46,7 @@ impl Bucket {
             format!("{}/{name}", self.folder)
         };
         let is_web = self.peer.scheme.is_web();
+        // URLs of web servers are percent-encoded. Names in buckets are literal.
         let path = if is_web { Path::from_url_path(&full) } else { Path::parse(&full) };
         path.map_err(|error| self.problems(name).of_client(error.into()))
     }
@@ -54,7 +56,7 @@ impl Bucket {
     }
 
     /// The path of the folder, if it can be listed.
-    fn searched(&self) -> Result<Path, StoreError> {
+    fn listable_path(&self) -> Result<Path, StoreError> {
         if self.peer.scheme.is_web() { Err(self.problems("").of_listing()) } else { self.path("") }
     }
 
@@ -77,14 +79,14 @@ impl Bucket {
 
 impl Store for Bucket {
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let folder = self.searched()?;
+        let folder = self.listable_path()?;
         let listed =
             self.peer.wait(|client| async move { client.list(Some(&folder)).try_collect::<Vec<_>>().await })?;
         self.names(&listed.map_err(|error| self.problems("").of_client(error))?, accept)
     }
 
     fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let folder = self.searched()?;
+        let folder = self.listable_path()?;
         let listed = self.peer.wait(|client| async move { client.list_with_delimiter(Some(&folder)).await })?;
         self.names(&listed.map_err(|error| self.problems("").of_client(error))?.objects, accept)
     }
@@ -95,19 +97,21 @@ impl Store for Bucket {
         let found = found.map_err(|error| problems.of_client(error))?;
         let target = room.room(usize::try_from(found.meta.size).unwrap_or(usize::MAX))?;
         let whole = 0..found.meta.size;
-        let bytes = self.peer.wait(|_| collect(found, whole))?.map_err(|problem| problems.told(problem))?;
+        // The buffer is requested first. If its memory is not free, the body is not downloaded.
+        let bytes = self.peer.wait(|_| collect(found, whole))?.map_err(|problem| problems.explain(problem))?;
         target.copy_from_slice(&bytes);
         Ok(())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
-        let (path, asked) = (self.path(name)?, GetOptions::default().with_head(true));
+        let (path, options) = (self.path(name)?, GetOptions::default().with_head(true));
         let opened = {
             let path = path.clone();
-            self.peer.wait(|client| async move { client.get_opts(&path, asked).await })?
+            self.peer.wait(|client| async move { client.get_opts(&path, options).await })?
         };
         let meta = opened.map_err(|error| self.problems(name).of_client(error))?.meta;
         let opened = Opened { address: self.address(name), version: version_of(&meta) };
+        // `If-Match` needs a strong tag (RFC 9110). Without one, the length of the object is the only check.
         let tag = meta.e_tag.filter(|tag| !tag.starts_with("W/"));
         Ok(Arc::new(RemoteObject { opened, ranges: ObjectRanges { peer: Arc::clone(&self.peer), path, tag } }))
     }
@@ -126,6 +130,7 @@ impl Store for Bucket {
 fn version_of(meta: &ObjectMeta) -> Version {
     let time = meta.last_modified.timestamp();
     let tag = meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
+    // Web servers without `Last-Modified` report the time 0.
     let has_either = tag.is_some() || time != 0;
     let nanoseconds = has_either.then(|| time.saturating_mul(NANOSECONDS).saturating_add(tag.unwrap_or_default()));
     Version { len: meta.size, modified_nanoseconds: nanoseconds }
@@ -143,9 +148,10 @@ struct ObjectRanges {
 impl Ranges for ObjectRanges {
     fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch {
         let (counter, problems) = (Counter::default(), self.peer.problems(opened.address.clone()));
-        let mut asked = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-        asked.if_match.clone_from(&self.tag);
-        asked.extensions.insert(counter.clone());
+        let mut options = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        // The provider refuses the range if the object was replaced since it was opened.
+        options.if_match.clone_from(&self.tag);
+        options.extensions.insert(counter.clone());
         let (path, size) = (self.path.clone(), opened.version.len);
         let talk = match self.peer.talk() {
             Ok(talk) => talk,
@@ -154,7 +160,7 @@ impl Ranges for ObjectRanges {
             }
         };
         talk.begin(|client| async move {
-            let bytes = get(&*client, &path, asked, range, size).await.map_err(|problem| problems.told(problem));
+            let bytes = get(&*client, &path, options, range, size).await.map_err(|problem| problems.explain(problem));
             done(Answer { bytes, traffic: counter.traffic() });
         })
     }
@@ -164,11 +170,11 @@ impl Ranges for ObjectRanges {
 async fn get(
     client: &dyn ObjectStore,
     path: &Path,
-    asked: GetOptions,
+    options: GetOptions,
     range: Range<u64>,
     size: u64,
 ) -> Result<Vec<u8>, Problem> {
-    let found = client.get_opts(path, asked).await?;
+    let found = client.get_opts(path, options).await?;
     if found.meta.size != size {
         return Err(Problem::Resized { now: found.meta.size, then: size });
     }
@@ -177,19 +183,20 @@ async fn get(
 
 /// Collects the bytes of an answer, which must be those of the range.
 async fn collect(found: GetResult, range: Range<u64>) -> Result<Vec<u8>, Problem> {
-    let wanted = range.end - range.start;
+    let length = range.end - range.start;
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(wanted as usize).map_err(|_| Problem::Memory { bytes: wanted })?;
+    bytes.try_reserve_exact(length as usize).map_err(|_| Problem::Memory { bytes: length })?;
     let sent = found.range.clone();
     let mut parts = found.into_stream();
     while let Some(part) = parts.next().await {
         let part = part?;
-        if (bytes.len() + part.len()) as u64 > wanted {
+        // Checked for each part, so that a server that sends too much cannot fill the memory.
+        if (bytes.len() + part.len()) as u64 > length {
             return Err(Problem::OtherRange { sent, asked: range });
         }
         bytes.extend_from_slice(&part);
     }
-    if sent != range || bytes.len() as u64 != wanted {
+    if sent != range || bytes.len() as u64 != length {
         return Err(Problem::OtherRange { sent, asked: range });
     }
     Ok(bytes)

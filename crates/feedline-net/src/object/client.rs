@@ -21,7 +21,7 @@ const READ_TIMEOUT: &str = "10 seconds";
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// Never reached: the time limit ends first.
-const MOST_RETRIES: usize = 1000;
+const MAX_RETRIES: usize = 1000;
 
 /// A kind of provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,11 @@ impl Scheme {
 
 /// Creates a client without sending anything.
 pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
+    // The HTTP client uses the process-wide provider of rustls, so there must be one.
     use_ring();
+    // Exponential backoff: 0.1 s, 0.2 s, ... up to 3 s. `retry_time` ends the attempts.
     let backoff = BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: 2.0 };
-    let retry = RetryConfig { backoff, max_retries: MOST_RETRIES, retry_timeout: retry_time };
+    let retry = RetryConfig { backoff, max_retries: MAX_RETRIES, retry_timeout: retry_time };
     Ok(match scheme {
         Scheme::S3 => {
             let mut builder = with_profile(AmazonS3Builder::from_env()).with_url(root).with_retry(retry);
@@ -100,6 +102,6 @@ pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object
 /// Selects the built-in cryptography library for this process, unless one is selected already.
 fn use_ring() {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        tracing::trace!("a cryptography library was chosen before");
+        tracing::trace!("a cryptography library was selected before");
     }
 }

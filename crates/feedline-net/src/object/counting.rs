@@ -48,10 +48,12 @@ struct CountingService(HttpClient);
 #[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // Requests of the client itself, for example for credentials, have no counter.
         let Some(counter) = request.extensions().get::<Counter>().cloned() else {
             return self.0.execute(request).await;
         };
         counter.0.requests.fetch_add(1, Ordering::Relaxed);
+        // Counted before sending: a request that fails was sent too.
         let (parts, body) = self.0.execute(request).await?.into_parts();
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(CountedBody { body, counter })))
     }

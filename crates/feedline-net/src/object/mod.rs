@@ -76,6 +76,7 @@ impl Peers {
             let problem = format!("names no {}", scheme.what());
             return Err(StoreError::Content { path: url.to_owned(), problem });
         }
+        // Locked while a client is created, so that two patterns of one bucket do not create two. Creating one sends nothing.
         let mut open = self.open.lock();
         let peer = match open.get(root).and_then(Weak::upgrade) {
             Some(peer) => peer,

@@ -73,18 +73,19 @@ impl Peer {
         F: Future<Output = T> + Send + 'static,
     {
         let (sender, answer) = mpsc::channel();
+        // The fetch is kept until the answer is here: dropping it would cancel the request.
         let _fetch = self.talk()?.begin(|client| {
             let asked = ask(client);
             async move { drop(sender.send(asked.await)) }
         });
-        let ended =
-            || StoreError::Content { path: self.root.clone(), problem: "was closed while it was read".to_owned() };
+        let ended = || StoreError::Content { path: self.root.clone(), problem: "was closed during a read".to_owned() };
         answer.recv().map_err(|_| ended())
     }
 
     /// The client and its threads, created again in a forked process.
     pub(super) fn talk(&self) -> Result<Arc<Talk>, StoreError> {
         let mut talk = self.talk.lock();
+        // After a fork the child has the client, but its runtime has no threads. Requests would never be sent.
         if talk.process != std::process::id() {
             *talk = Arc::new(Talk::new(&self.root, self.scheme, self.retry_time)?);
         }

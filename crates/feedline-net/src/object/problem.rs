@@ -38,7 +38,7 @@ impl From<Error> for Problem {
 
 impl Problems {
     /// The error of a range.
-    pub(super) fn told(&self, problem: Problem) -> StoreError {
+    pub(super) fn explain(&self, problem: Problem) -> StoreError {
         let path = self.address.clone();
         match problem {
             Problem::Client(error) => self.of_client(error),
@@ -50,7 +50,9 @@ impl Problems {
                 StoreError::Content { path, problem }
             }
             Problem::OtherRange { sent, asked } => {
-                let problem = format!("was asked for bytes {asked:?}, and bytes {sent:?} came, or not all of them");
+                let problem = format!(
+                    "did not send the requested bytes {asked:?}: it sent bytes {sent:?}, or only a part of them"
+                );
                 StoreError::Content { path, problem }
             }
         }
@@ -58,7 +60,7 @@ impl Problems {
 
     /// The error of listing a web server.
     pub(super) fn of_listing(&self) -> StoreError {
-        let problem = "cannot be searched: a web server has no list of its files; name the shards, for example \
+        let problem = "cannot be searched: a web server does not list its files; name the shards, for example \
                        train-{000..146}.tar";
         StoreError::Content { path: self.address.clone(), problem: problem.to_owned() }
     }
@@ -74,6 +76,7 @@ impl Problems {
             ["403 Forbidden", "401 Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
         // Without credentials the client asks the machine's metadata service.
         let no_credentials = ["169.254.169.254", "metadata.google.internal", "/latest/api/token"];
+        // The order matters. A missing bucket also counts as `NotFound`, and would be reported as a missing object.
         let problem = match &error {
             _ if says(&no_such_bucket) => {
                 format!(
@@ -94,9 +97,9 @@ impl Problems {
             }
             Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => self.credentials(),
             _ if says(&refused) || says(&no_credentials) => self.credentials(),
-            _ if says(&["416 "]) => "ends before the bytes that were asked for: it was cut short".to_owned(),
+            _ if says(&["416 "]) => "ends before the requested bytes: it was truncated".to_owned(),
             _ if says(&["HTTP error"]) => format!(
-                "cannot be reached, and was tried for {} s; check the network, and {}",
+                "cannot be reached after retries for {} s; check the network, and {}",
                 self.retry_time.as_secs(),
                 self.endpoint()
             ),
@@ -127,8 +130,8 @@ impl Problems {
                 "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true for a public \
                  container"
             }
-            Scheme::Http | Scheme::Https => "no password can be given for a web server",
+            Scheme::Http | Scheme::Https => "passwords for web servers are not supported",
         };
-        format!("cannot be read: the credentials are missing, wrong, or not enough; {advice}")
+        format!("cannot be read: the credentials are missing, wrong or not sufficient; {advice}")
     }
 }

@@ -14,7 +14,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 /// The default profile.
 const DEFAULT: &str = "default";
 /// The settings that are used, by their name in the files.
-const TAKEN: [(&str, AmazonS3ConfigKey); 5] = [
+const SETTINGS: [(&str, AmazonS3ConfigKey); 5] = [
     ("aws_access_key_id", AmazonS3ConfigKey::AccessKeyId),
     ("aws_secret_access_key", AmazonS3ConfigKey::SecretAccessKey),
     ("aws_session_token", AmazonS3ConfigKey::Token),
@@ -33,11 +33,12 @@ pub(super) fn with_profile(mut builder: AmazonS3Builder) -> AmazonS3Builder {
         Key::ContainerCredentialsFullUri,
     ];
     let is_set = |builder: &AmazonS3Builder, key: &Key| builder.get_config_value(key).is_some();
+    // Keys from two places must not be mixed: an id from the environment does not fit a secret from a file.
     let has_keys = ways.iter().any(|key| is_set(&builder, key));
-    let said = from_files();
-    for (name, key) in TAKEN {
+    let settings = from_files();
+    for (name, key) in SETTINGS {
         let is_secret = name.starts_with("aws_");
-        if let Some(value) = said.get(name)
+        if let Some(value) = settings.get(name)
             && !is_set(&builder, &key)
             && !(is_secret && has_keys)
         {
@@ -55,10 +56,12 @@ fn from_files() -> HashMap<String, String> {
     };
     let config = text("AWS_CONFIG_FILE", "config").unwrap_or_default();
     let credentials = text("AWS_SHARED_CREDENTIALS_FILE", "credentials").unwrap_or_default();
+    // In `config` a section is `[profile name]`, except `[default]`. In `credentials` it is `[name]`.
     let title = if profile == DEFAULT { profile.clone() } else { format!("profile {profile}") };
-    let mut said = section(&config, &title);
-    said.extend(section(&credentials, &profile));
-    said
+    let mut settings = section(&config, &title);
+    // As in the AWS tools, `credentials` overrides `config`.
+    settings.extend(section(&credentials, &profile));
+    settings
 }
 
 /// The settings below `[title]`. Indented ones belong to another setting.

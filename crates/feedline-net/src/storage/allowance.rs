@@ -31,6 +31,7 @@ impl Allowance {
 
     /// Uses an amount and waits until it is available.
     pub(super) fn wait(&self, amount: f64) {
+        // Sleeps without the lock, so other threads go into debt meanwhile and wait in parallel.
         let debt = self.take(amount, Instant::now());
         if !debt.is_zero() {
             thread::sleep(debt);
@@ -45,8 +46,11 @@ impl Allowance {
     fn take(&self, amount: f64, now: Instant) -> Duration {
         let mut state = self.state.lock();
         let passed = now.saturating_duration_since(state.at).as_secs_f64();
+        // Refilled for the time since the last call, at most up to `burst`, then charged. The result may be negative.
         state.left = (state.left + passed * state.per_second).min(self.burst) - amount;
+        // Another thread may have taken the lock with a later time in between. The clock never goes back.
         state.at = state.at.max(now);
+        // The time in which the rate refills the debt.
         Duration::from_secs_f64((-state.left / state.per_second).max(0.0))
     }
 }

@@ -1,8 +1,8 @@
 //! A server's answers to requests.
 //!
 //! In: a request. Out: a reply, or the amount of memory that it needs and that is not free. Then the request waits, and the thread
-//! continues with another one. Memory for a reply is booked before it is allocated. If its length is not known in advance, the
-//! length of the longest reply so far is booked, and the rest afterwards.
+//! continues with another one. Memory for a reply is reserved before it is allocated. If its length is not known in advance, the
+//! length of the longest reply so far is reserved, and the rest afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -11,17 +11,17 @@ use feedline_data::memory::NoMemory;
 use feedline_data::store::{Asked, BufferSource, Object, StoreError, Version};
 use feedline_engine::supply::{NearWorkspace, PrepareError};
 
-use super::fair::Booking;
+use super::fair::Reservation;
 use super::root::Root;
 use super::session::Shared;
 use super::tally::Outcome;
 use crate::wire::{Failure, Frame, Reply, Request, WireError};
 
 /// Upper limit of a file part in one reply.
-pub(super) const MOST_READ_BYTES: u64 = 16 << 20;
+pub(super) const MAX_READ_BYTES: u64 = 16 << 20;
 /// Upper limit of a sample in one reply.
-const MOST_SAMPLE_BYTES: u64 = 256 << 20;
-/// Memory to book for the first listing.
+const MAX_SAMPLE_BYTES: u64 = 256 << 20;
+/// Memory to reserve for the first listing.
 const LISTING_BYTES: u64 = 1 << 20;
 
 /// The result of a request.
@@ -29,36 +29,36 @@ const LISTING_BYTES: u64 = 1 << 20;
 pub(super) enum Answered {
     Reply(Frame),
     /// This many bytes were not free.
-    Crowded(u64),
+    NoRoom(u64),
 }
 
 /// Why there is no reply.
 enum Refusal {
     Reply(Reply),
-    Crowded(u64),
+    NoRoom(u64),
 }
 
 type Answer = Result<(Reply, Vec<u8>), Refusal>;
 
-/// Answers a request. Books the reply's memory with `booking`.
+/// Answers a request. The memory of the reply comes from `reservation`.
 pub(super) fn answer(
     request: &Frame,
     root: &Root,
     shared: &Shared,
-    booking: &mut Booking<'_>,
+    reservation: &mut Reservation<'_>,
     workspace: &mut NearWorkspace,
 ) -> Result<Answered, WireError> {
     let (done, kind) = match request.message::<Request>() {
         Ok(asked) => {
             let kind = asked.kind();
-            (serve_request(asked, root, shared, booking, workspace), kind)
+            (serve_request(asked, root, shared, reservation, workspace), kind)
         }
         Err(error) => (Err(refused(Failure::Other, error.to_string())), "unreadable"),
     };
     let (reply, bytes, outcome) = match done {
         Ok((reply, bytes)) => (reply, bytes, Outcome::Done),
         Err(Refusal::Reply(reply)) => (reply, Vec::new(), Outcome::Failed),
-        Err(Refusal::Crowded(bytes)) => return Ok(Answered::Crowded(bytes)),
+        Err(Refusal::NoRoom(bytes)) => return Ok(Answered::NoRoom(bytes)),
     };
     shared.tally.add_request(kind, outcome);
     shared.tally.content_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -77,7 +77,7 @@ fn refused(failure: Failure, reason: String) -> Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let failure = match error {
-            StoreError::Memory(NoMemory::Crowded { bytes }) => return Self::Crowded(bytes),
+            StoreError::Memory(NoMemory::Crowded { bytes }) => return Self::NoRoom(bytes),
             StoreError::Memory(NoMemory::Limited { .. }) => Failure::TooLong,
             StoreError::NotFound { .. } => Failure::NotFound,
             StoreError::Truncated { .. } => Failure::Truncated,
@@ -97,28 +97,29 @@ fn serve_request(
     asked: Request,
     root: &Root,
     shared: &Shared,
-    booking: &mut Booking<'_>,
+    reservation: &mut Reservation<'_>,
     workspace: &mut NearWorkspace,
 ) -> Answer {
     match asked {
         Request::Hello { .. } | Request::Proof { .. } | Request::Alive => {
-            Err(refused(Failure::Other, "the client was greeted before".to_owned()))
+            Err(refused(Failure::Other, "the handshake of this client is already complete".to_owned()))
         }
-        Request::Prepare { plan, asked } => prepare(plan, &asked, shared, booking, workspace),
+        Request::Prepare { plan, asked } => prepare(plan, &asked, shared, reservation, workspace),
         Request::Plan { text, listing } => match shared.plans.open(&text, listing) {
             Ok(()) => Ok((Reply::Planned, Vec::new())),
             Err(reason) => Err(refused(Failure::Other, reason)),
         },
         Request::List { folder, is_flat } => {
             let limit = shared.fair.memory_bytes;
+            // The length of a listing is only known when it exists. The longest one so far is the best estimate.
             let expected = shared.longest_listing.load(Ordering::Relaxed).clamp(LISTING_BYTES.min(limit), limit);
-            booking.book(expected)?;
+            reservation.reserve(expected)?;
             let listing = root.listing(&folder, is_flat)?;
             shared.longest_listing.fetch_max(listing.bytes(), Ordering::Relaxed);
             // A listing that is longer than expected is made again once there is room for it.
             let more = listing.bytes().min(limit).saturating_sub(expected);
             if more > 0 {
-                booking.book(more)?;
+                reservation.reserve(more)?;
             }
             let left_out = listing.left_out;
             Ok((Reply::Names { names: listing.into_entries(), left_out }, Vec::new()))
@@ -130,16 +131,17 @@ fn serve_request(
         Request::Read { name, offset, len, version } => {
             let object = root.whole().open(&name)?;
             check_version(&*object, version)?;
+            // Both numbers come from the client, so their sum may overflow.
             if offset.checked_add(len).is_none_or(|end| end > object.len()) {
                 let range = offset..offset.saturating_add(len);
                 return Err(StoreError::Truncated { path: name, range, len: object.len() }.into());
             }
-            let mut room = ReplyRoom { bytes: Vec::new(), booking };
+            let mut room = ReplyRoom { bytes: Vec::new(), reservation };
             object.read_at(offset, room.room(usize::try_from(len).unwrap_or(usize::MAX))?)?;
             Ok((Reply::Bytes, room.bytes))
         }
         Request::ReadAll { name } => {
-            let mut room = ReplyRoom { bytes: Vec::new(), booking };
+            let mut room = ReplyRoom { bytes: Vec::new(), reservation };
             root.whole().read(&name, &mut room)?;
             Ok((Reply::Bytes, room.bytes))
         }
@@ -150,12 +152,13 @@ fn prepare(
     plan: u128,
     asked: &Asked,
     shared: &Shared,
-    booking: &mut Booking<'_>,
+    reservation: &mut Reservation<'_>,
     workspace: &mut NearWorkspace,
 ) -> Answer {
     let unknown = || refused(Failure::UnknownPlan, "the plan is not known".to_owned());
     let plan = shared.plans.get(plan).ok_or_else(unknown)?;
-    booking.book(plan.longest_reply.load(Ordering::Relaxed))?;
+    // Likewise for a prepared sample. The first reply of a plan reserves nothing; the excess is at most one reply per worker.
+    reservation.reserve(plan.longest_reply.load(Ordering::Relaxed))?;
     let failed = |error: PrepareError| {
         let failure = if matches!(error, PrepareError::Changed { .. }) { Failure::Changed } else { Failure::Other };
         refused(failure, chain(&error))
@@ -163,10 +166,12 @@ fn prepare(
     let (bytes, mut spent) = plan.preparer.prepare(asked, workspace).map_err(failed)?;
     let len = bytes.len() as u64;
     plan.longest_reply.fetch_max(len, Ordering::Relaxed);
-    if len > MOST_SAMPLE_BYTES {
-        return Err(NoMemory::Limited { bytes: len, limit: MOST_SAMPLE_BYTES }.into());
+    // Checked after the preparation, because the length is not known before.
+    if len > MAX_SAMPLE_BYTES {
+        return Err(NoMemory::Limited { bytes: len, limit: MAX_SAMPLE_BYTES }.into());
     }
-    spent.bytes_per_second = booking.bytes_per_second();
+    spent.bytes_per_second = reservation.bytes_per_second();
+    // The cores that this client can expect: an equal share among the connections that have work now.
     spent.cores = (shared.cpu.cores() / shared.fair.busy().max(1) as f64) as f32;
     Ok((Reply::Prepared(spent), bytes))
 }
@@ -187,16 +192,17 @@ fn check_version(object: &dyn Object, opened: Option<Version>) -> Result<(), Ref
 /// Memory for the bytes of a reply.
 struct ReplyRoom<'a, 'b> {
     bytes: Vec<u8>,
-    booking: &'a mut Booking<'b>,
+    reservation: &'a mut Reservation<'b>,
 }
 
 impl BufferSource for ReplyRoom<'_, '_> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let bytes = len as u64;
-        if bytes > MOST_READ_BYTES {
-            return Err(NoMemory::Limited { bytes, limit: MOST_READ_BYTES });
+        if bytes > MAX_READ_BYTES {
+            return Err(NoMemory::Limited { bytes, limit: MAX_READ_BYTES });
         }
-        self.booking.book(bytes)?;
+        self.reservation.reserve(bytes)?;
+        // Fallible: a refused allocation becomes an error reply, not an abort.
         self.bytes.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes })?;
         self.bytes.resize(len, 0);
         Ok(&mut self.bytes)

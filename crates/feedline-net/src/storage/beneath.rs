@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Upper limit of links in one name. More links are a loop.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A root folder that no name can escape.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ impl Beneath {
 
     /// Opens the file of a name for reading. Does not wait for a pipe.
     pub(super) fn open(&self, name: &Path) -> Result<File, ResolveError> {
+        // NONBLOCK: opening a FIFO without a writer would block the worker.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
@@ -82,22 +83,25 @@ impl Beneath {
                 continue;
             }
             let folder = folders.last().unwrap_or(&self.root);
+            // O_PATH and NOFOLLOW: the descriptor of the entry itself. A link that is swapped in afterwards is not followed.
             let entry = rustix::fs::openat(folder, step.as_os_str(), folder_flags, Mode::empty())?;
             let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode);
             if kind == rustix::fs::FileType::Symlink {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(Errno::LOOP.into());
                 }
                 let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;
                 let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
                 let below = if target.is_absolute() {
+                    // An absolute link starts again at the root, if it points below it.
                     folders.clear();
                     let below = target.strip_prefix(&self.path).or_else(|_| target.strip_prefix(&self.named));
                     below.map_err(|_| ResolveError::Outside)?
                 } else {
                     &target
                 };
+                // The steps of the link come before the remaining steps of the name, in their order.
                 for step in steps_of(below).collect::<Vec<_>>().into_iter().rev() {
                     steps.push_front(step);
                 }

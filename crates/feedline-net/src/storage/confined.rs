@@ -66,7 +66,10 @@ pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
 }
 
 fn outside(name: &str) -> StoreError {
-    StoreError::Content { path: name.to_owned(), problem: "lies outside of what this server serves".to_owned() }
+    StoreError::Content {
+        path: name.to_owned(),
+        problem: "lies outside of the root that this server serves".to_owned(),
+    }
 }
 
 impl Store for ConfinedStore {
@@ -137,7 +140,7 @@ mod tests {
         for name in ["../../secret", "/etc/passwd", "inner/link", "away/b", "away", "a/../../../secret", "a\0b", "./a"]
         {
             let error = store.read(name, &mut Vec::new()).unwrap_err().to_string();
-            assert!(error.contains("outside of what this server serves"), "{name:?}: {error}");
+            assert!(error.contains("outside of the root that this server serves"), "{name:?}: {error}");
         }
         for name in ["within", "absolute", "twice"] {
             let mut bytes = Vec::new();

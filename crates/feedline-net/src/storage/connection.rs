@@ -9,10 +9,10 @@ use feedline_memory::Condvar;
 use super::fair::Request;
 use crate::wire::Frame;
 
-/// Bytes to send before the speed is known.
-const TELLING_BYTES: u64 = 256 << 10;
-/// Bytes after which earlier ones count less.
-const LATE_BYTES: u64 = 16 << 20;
+/// Bytes to send before the speed is reported. Fewer may all fit into the buffers of the system.
+const MIN_SPEED_BYTES: u64 = 256 << 10;
+/// After this many bytes both sums are halved, so that older transfers count less and less.
+const HALVE_AFTER_BYTES: u64 = 16 << 20;
 
 /// A connection of an authenticated client.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) struct Connection {
     /// Whether one of its requests can be served.
     pub has_turn: bool,
     /// Whether its next request waits for memory.
-    pub is_crowded: bool,
+    pub waits_for_memory: bool,
     pub changed: Arc<Condvar>,
 }
 
@@ -40,7 +40,7 @@ impl Connection {
         self.sending_since = None;
         self.sent_bytes += bytes;
         self.sending += took;
-        if self.sent_bytes > LATE_BYTES {
+        if self.sent_bytes > HALVE_AFTER_BYTES {
             self.sent_bytes /= 2;
             self.sending /= 2;
         }
@@ -48,7 +48,8 @@ impl Connection {
 
     /// The speed at which it receives, in bytes per second, once enough was sent.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
-        let is_enough = self.sent_bytes >= TELLING_BYTES;
+        let is_enough = self.sent_bytes >= MIN_SPEED_BYTES;
+        // At least a nanosecond, so that the quotient is finite.
         is_enough.then(|| self.sent_bytes as f64 / self.sending.as_secs_f64().max(1e-9))
     }
 }

@@ -60,6 +60,7 @@ impl CpuMeter<'_> {
         let used = now.saturating_sub(self.charged);
         self.charged = now;
         self.cpu.spent_nanoseconds.fetch_add(used.as_nanos() as u64, Ordering::Relaxed);
+        // Waits after the work, not before: the CPU time of a request is known only then. The debt delays the next request.
         self.cpu.allowance.wait(used.as_secs_f64());
     }
 }

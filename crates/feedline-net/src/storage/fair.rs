@@ -6,7 +6,7 @@
 //! were sent.
 //!
 //! Always true: pending requests are bounded per connection and in total. The memory of replies is bounded in total, except for
-//! replies that turn out longer than booked, at most one per worker.
+//! replies that turn out longer than reserved, at most one per worker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use super::permits::{Admission, Permits};
 use crate::wire::Frame;
 
 /// Upper limit of pending requests per connection. Further ones stay in the socket.
-const MOST_REQUESTS: usize = 256;
+const MAX_REQUESTS: usize = 256;
 /// Upper limit of bytes of pending requests. Beyond it no further request is read.
-const MOST_REQUEST_BYTES: u64 = 1 << 20;
+const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// Longer requests need a permit before they are received...
 const LONG_REQUEST_BYTES: u64 = 256 << 10;
 /// ...of which there are this many for all connections.
 const LONG_REQUESTS: usize = 8;
 /// Upper limit of reply bytes per connection. Beyond it no further request of the connection is served.
-const MOST_REPLY_BYTES: u64 = 8 << 20;
+const MAX_REPLY_BYTES: u64 = 8 << 20;
 /// How long a reply may take while others wait for its memory.
 const YIELD_TIME: Duration = Duration::from_secs(20);
 
-/// All connections.
+/// The requests and replies of all connections. Each connection gets its turn (round robin).
 #[derive(Debug)]
-pub(super) struct Fair {
+pub(super) struct FairQueue {
     /// Upper limit of the bytes of all replies: in preparation, queued or being sent.
     pub memory_bytes: u64,
     permits: Arc<Permits>,
@@ -61,24 +61,24 @@ struct FairState {
     /// Connections with a request that can be served.
     turns: VecDeque<u64>,
     /// Connections whose next request waits for memory, and how much.
-    crowded: VecDeque<(u64, u64)>,
+    waiting_for_memory: VecDeque<(u64, u64)>,
     /// Bytes of all replies.
-    booked_bytes: u64,
+    reserved_bytes: u64,
     is_closed: bool,
 }
 
 /// Memory for the reply to one request. The unused part is returned when this is dropped.
 #[derive(Debug)]
-pub(super) struct Booking<'a> {
-    fair: &'a Fair,
+pub(super) struct Reservation<'a> {
+    fair: &'a FairQueue,
     number: u64,
     bytes: u64,
 }
 
-impl Booking<'_> {
-    /// Books memory before it is allocated. Fails if it is not free.
-    pub(super) fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
-        self.fair.state.lock().book(self.number, bytes, self.fair.memory_bytes)?;
+impl Reservation<'_> {
+    /// Reserves memory before it is allocated. Fails if it is not free.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), NoMemory> {
+        self.fair.state.lock().reserve(self.number, bytes, self.fair.memory_bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -89,19 +89,20 @@ impl Booking<'_> {
     }
 }
 
-impl Drop for Booking<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.fair.release(self.number, self.bytes);
     }
 }
 
 impl FairState {
-    fn give_turn(&mut self, number: u64) -> bool {
+    fn queue_turn(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
+        // `has_turn` keeps a connection in the queue at most once, so each gets one request per round.
         let can = !connection.requests.is_empty()
-            && connection.reply_bytes < MOST_REPLY_BYTES
+            && connection.reply_bytes < MAX_REPLY_BYTES
             && !connection.has_turn
-            && !connection.is_crowded;
+            && !connection.waits_for_memory;
         if can {
             connection.has_turn = true;
             self.turns.push_back(number);
@@ -113,10 +114,11 @@ impl FairState {
     /// connections together use at most half of it. A reply larger than all memory is made alone.
     fn has_room(&self, connection: &Connection, bytes: u64, limit: u64) -> bool {
         let limit = if connection.reply_bytes == 0 { limit } else { limit / 2 };
-        self.booked_bytes == 0 || self.booked_bytes.saturating_add(bytes) <= limit
+        // With nothing reserved, any size is granted. Otherwise a reply larger than the limit could never be made.
+        self.reserved_bytes == 0 || self.reserved_bytes.saturating_add(bytes) <= limit
     }
 
-    fn book(&mut self, number: u64, bytes: u64, limit: u64) -> Result<(), NoMemory> {
+    fn reserve(&mut self, number: u64, bytes: u64, limit: u64) -> Result<(), NoMemory> {
         // Replies to a client that is gone are dropped.
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         if !self.has_room(connection, bytes, limit) {
@@ -129,36 +131,38 @@ impl FairState {
     fn add(&mut self, number: u64, bytes: u64) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.reply_bytes += bytes;
-            self.booked_bytes += bytes;
+            self.reserved_bytes += bytes;
         }
     }
 
     fn subtract(&mut self, number: u64, bytes: u64) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.reply_bytes -= bytes;
-            self.booked_bytes -= bytes;
+            self.reserved_bytes -= bytes;
         }
     }
 
     /// Resumes requests whose memory is free now, in order. Returns whether a connection got a turn.
-    fn wake_crowded(&mut self, limit: u64) -> bool {
-        let waiting = std::mem::take(&mut self.crowded);
-        let (woken, crowded): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|(number, bytes)| {
+    fn resume_waiting(&mut self, limit: u64) -> bool {
+        let waiting = std::mem::take(&mut self.waiting_for_memory);
+        // Each waiting request is compared with the memory that is free now. Several may be woken for the same bytes; those that
+        // find it taken wait again.
+        let (woken, still_waiting): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|(number, bytes)| {
             self.connections.get(number).is_none_or(|connection| self.has_room(connection, *bytes, limit))
         });
-        self.crowded = crowded;
+        self.waiting_for_memory = still_waiting;
         let mut has_woken = false;
         for (number, _) in woken {
             if let Some(connection) = self.connections.get_mut(&number) {
-                connection.is_crowded = false;
+                connection.waits_for_memory = false;
             }
-            has_woken |= self.give_turn(number);
+            has_woken |= self.queue_turn(number);
         }
         has_woken
     }
 }
 
-impl Fair {
+impl FairQueue {
     /// Without connections. Replies take up to `memory_bytes`.
     pub(super) fn new(memory_bytes: u64) -> Self {
         let permits = Arc::new(Permits::new(LONG_REQUESTS));
@@ -181,8 +185,9 @@ impl Fair {
     pub(super) fn leave(&self, number: u64) {
         let mut state = self.state.lock();
         let Some(left) = state.connections.remove(&number) else { return };
-        state.booked_bytes -= left.reply_bytes;
-        state.wake_crowded(self.memory_bytes);
+        // Its replies are dropped with it. Reservations of its running requests are ignored later, because the connection is gone.
+        state.reserved_bytes -= left.reply_bytes;
+        state.resume_waiting(self.memory_bytes);
         drop(state);
         self.has_requests.notify_all();
         left.changed.notify_all();
@@ -201,10 +206,10 @@ impl Fair {
         let mut state = self.state.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
-            if connection.requests.len() < MOST_REQUESTS && connection.request_bytes < MOST_REQUEST_BYTES {
+            if connection.requests.len() < MAX_REQUESTS && connection.request_bytes < MAX_REQUEST_BYTES {
                 connection.request_bytes += request.wire_bytes();
                 connection.requests.push_back((request, admission));
-                let has_turn = state.give_turn(number);
+                let has_turn = state.queue_turn(number);
                 drop(state);
                 if has_turn {
                     self.has_requests.notify_one();
@@ -217,7 +222,7 @@ impl Fair {
     }
 
     /// Waits for the next request, from each connection in turn. `None` once the server is closed.
-    pub(super) fn next_request(&self) -> Option<(Booking<'_>, Request)> {
+    pub(super) fn next_request(&self) -> Option<(Reservation<'_>, Request)> {
         let mut state = self.state.lock();
         loop {
             if state.is_closed {
@@ -226,30 +231,32 @@ impl Fair {
             while let Some(number) = state.turns.pop_front() {
                 let Some(connection) = state.connections.get_mut(&number) else { continue };
                 connection.has_turn = false;
+                // A connection with a turn always has a request. This is only a safeguard.
                 let Some(request) = connection.requests.pop_front() else { continue };
                 connection.request_bytes -= request.0.wire_bytes();
                 connection.changed.notify_all();
-                state.give_turn(number);
-                return Some((Booking { fair: self, number, bytes: 0 }, request));
+                state.queue_turn(number);
+                return Some((Reservation { fair: self, number, bytes: 0 }, request));
             }
             self.has_requests.wait(&mut state);
         }
     }
 
     /// Puts a request back until `bytes` are free for its reply.
-    pub(super) fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
-        let number = booking.number;
-        drop(booking);
+    pub(super) fn put_back(&self, reservation: Reservation<'_>, request: Request, bytes: u64) {
+        let number = reservation.number;
+        drop(reservation);
         let mut state = self.state.lock();
         let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.request_bytes += request.0.wire_bytes();
+        // At the front: the order of a connection's requests stays the same.
         connection.requests.push_front(request);
-        let waits_already = std::mem::replace(&mut connection.is_crowded, true);
+        let waits_already = std::mem::replace(&mut connection.waits_for_memory, true);
         if !waits_already {
-            state.crowded.push_back((number, bytes));
+            state.waiting_for_memory.push_back((number, bytes));
         }
         // The memory may have become free since.
-        let has_woken = state.wake_crowded(self.memory_bytes);
+        let has_woken = state.resume_waiting(self.memory_bytes);
         drop(state);
         if has_woken {
             self.has_requests.notify_all();
@@ -257,10 +264,11 @@ impl Fair {
     }
 
     /// Queues a reply.
-    pub(super) fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
-        let (number, booked) = (booking.number, std::mem::take(&mut booking.bytes));
+    pub(super) fn put_reply(&self, mut reservation: Reservation<'_>, reply: Frame) {
+        let (number, reserved) = (reservation.number, std::mem::take(&mut reservation.bytes));
         let mut state = self.state.lock();
-        state.subtract(number, booked);
+        // The reservation was an estimate. From here on the reply counts with its real length.
+        state.subtract(number, reserved);
         state.add(number, reply.wire_bytes());
         let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.replies.push_back(reply);
@@ -275,6 +283,7 @@ impl Fair {
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return NextReply::Ended };
             if let Some(reply) = connection.replies.pop_front() {
+                // Starts the clock of `must_yield`.
                 connection.sending_since = Some(Instant::now());
                 return NextReply::Reply(reply);
             }
@@ -291,7 +300,7 @@ impl Fair {
     pub(super) fn must_yield(&self, number: u64) -> bool {
         let state = self.state.lock();
         let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
-        !state.crowded.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
+        !state.waiting_for_memory.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
     }
 
     /// Records a reply that was sent.
@@ -314,8 +323,8 @@ impl Fair {
 
     /// Resumes a connection and requests that wait for memory, after some became free.
     fn wake(&self, mut state: MutexGuard<'_, FairState>, number: u64) {
-        let has_woken = state.wake_crowded(self.memory_bytes);
-        let has_turn = state.give_turn(number);
+        let has_woken = state.resume_waiting(self.memory_bytes);
+        let has_turn = state.queue_turn(number);
         drop(state);
         if has_woken || has_turn {
             self.has_requests.notify_all();
@@ -329,15 +338,16 @@ impl Fair {
     }
 
     /// Number of connections, and memory of their replies.
-    pub(super) fn now(&self) -> (usize, u64) {
+    pub(super) fn usage(&self) -> (usize, u64) {
         let state = self.state.lock();
-        (state.connections.len(), state.booked_bytes)
+        (state.connections.len(), state.reserved_bytes)
     }
 
     /// Ends all.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
+        // Without connections every waiting thread finds that its own is gone, and ends.
         let left = std::mem::take(&mut state.connections);
         drop(state);
         self.has_requests.notify_all();

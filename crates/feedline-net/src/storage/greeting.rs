@@ -1,7 +1,7 @@
 //! The handshake of a connection: authenticates the client.
 //!
 //! In: a stream of an unknown client. Out: a [`Greeted`] connection, or an error for the client. It must complete within
-//! [`HANDSHAKE_TIME`], and no message before the welcome exceeds [`MOST_BYTES`].
+//! [`HANDSHAKE_TIME`], and no message before the welcome exceeds [`MAX_BYTES`].
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::wire::{Frame, PROTOCOL, Reply, Request, Sequence, WireError, engine_v
 /// Upper limit of the duration of the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of a message before the welcome.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// A connection of an authenticated client.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ pub(super) fn greet(
     let mut greeted = match Stream::accept(socket, HANDSHAKE_TIME, identity) {
         Ok(stream) => Greeted { stream, incoming, outgoing },
         Err((stream, error)) => {
-            Greeted { stream, incoming, outgoing }.turn_away(&error);
+            Greeted { stream, incoming, outgoing }.reject(&error);
             return Err(error);
         }
     };
     match greeted.check(token) {
         Ok(()) => Ok(greeted),
         Err(error) => {
-            greeted.turn_away(&error);
+            greeted.reject(&error);
             Err(error)
         }
     }
@@ -50,12 +50,12 @@ impl Greeted {
     fn check(&mut self, token: Option<&Token>) -> Result<(), WireError> {
         let hello = match self.next() {
             Err(WireError::Magic { found }) if Stream::is_tls(found) => {
-                let reason = "this server speaks no TLS; use feedline:// in place of feedlines://";
+                let reason = "this server does not use TLS; use feedline:// in place of feedlines://";
                 return Err(WireError::Refused(reason.to_owned()));
             }
             Err(WireError::Magic { found }) if found.starts_with(b"FLN") => {
                 let reason =
-                    "the client speaks another version of the protocol; install the same version of feedline on both";
+                    "the client has another version of the protocol; install the same version of feedline on both";
                 return Err(WireError::Refused(reason.to_owned()));
             }
             other => other?,
@@ -64,15 +64,16 @@ impl Greeted {
         let own = engine_version();
         if protocol != PROTOCOL || engine != own {
             let reason = format!(
-                "the client speaks protocol {protocol} with engine {engine:?}, this server protocol {PROTOCOL} with engine \
+                "the client has protocol {protocol} with engine {engine:?}, this server has protocol {PROTOCOL} with engine \
                  {own:?}; install the same version of feedline on both"
             );
             return Err(WireError::Refused(reason));
         }
         let Some(token) = token else { return Ok(()) };
         let mut challenge = [0; 32];
+        // A fresh challenge for each connection, so that a recorded proof is worthless.
         getrandom::fill(&mut challenge).map_err(io::Error::other)?;
-        self.say(&Reply::Challenge { challenge })?;
+        self.send(&Reply::Challenge { challenge })?;
         let Request::Proof { proof } = self.next()?.message()? else { return Err(WireError::Unexpected) };
         if token.accepts(&challenge, &proof) {
             return Ok(());
@@ -82,30 +83,31 @@ impl Greeted {
 
     fn next(&mut self) -> Result<Frame, WireError> {
         let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        Frame::read(&mut &self.stream, &mut self.incoming, MOST_BYTES)?.ok_or_else(|| gone().into())
+        Frame::read(&mut &self.stream, &mut self.incoming, MAX_BYTES)?.ok_or_else(|| gone().into())
     }
 
-    fn say(&mut self, reply: &Reply) -> Result<(), WireError> {
+    fn send(&mut self, reply: &Reply) -> Result<(), WireError> {
         Ok(Frame::new(0, reply, Vec::new())?.write(&mut &self.stream, &mut self.outgoing)?)
     }
 
     /// Accepts the client.
     pub(super) fn welcome(&mut self) -> Result<(), WireError> {
-        self.say(&Reply::Welcome)?;
+        self.send(&Reply::Welcome)?;
         Ok(self.stream.lift_deadline()?)
     }
 
     /// Tells a client why it is rejected, and ends the connection.
-    pub(super) fn turn_away(&mut self, why: &WireError) {
+    pub(super) fn reject(&mut self, why: &WireError) {
         let reason = why.to_string();
         let reply = match why {
             WireError::Refused(_) => Reply::Refused { reason },
             WireError::Busy(_) => Reply::Busy { reason },
+            // Other errors mean a broken connection or another protocol. A reply would not be understood.
             _ => return,
         };
-        match self.say(&reply) {
+        match self.send(&reply) {
             Ok(()) => self.stream.end_after_refusal(),
-            Err(error) => tracing::debug!(%error, "the reason was not told"),
+            Err(error) => tracing::debug!(%error, "could not tell a client why it is rejected"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! connection replaces another: the oldest one of the address that has the most. So an attacker who opens connections and stays
 //! silent displaces himself first, and a client that completes the handshake at once gets in.
 //!
-//! Always true: at most [`MOST`] connections are half open, whoever opens them.
+//! Always true: at most [`MAX_HALF_OPEN`] connections are half open.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use feedline_memory::Mutex;
 
 /// Upper limit of half-open connections.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_HALF_OPEN: usize = 64;
 
 /// The connections that are half open, oldest first.
 #[derive(Debug, Default)]
@@ -50,13 +50,15 @@ impl HalfOpen {
         }
         state.next += 1;
         let number = state.next;
+        // The new connection is inserted first, so it competes with the others for its place.
         state.waiting.insert(number, waiting);
         let mut ended = Vec::new();
-        while state.waiting.len() > MOST {
+        while state.waiting.len() > MAX_HALF_OPEN {
             let Some(victim) = state.victim() else { break };
             ended.extend(state.waiting.remove(&victim));
         }
         drop(state);
+        // Sockets are shut down without the lock.
         ended.iter().for_each(WaitingPeer::end);
         Ok((HalfOpenPlace { half_open: Arc::clone(self), number }, ended.len() as u64))
     }
@@ -76,6 +78,7 @@ impl HalfOpenState {
     fn victim(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (&number, waiting) in &self.waiting {
+            // Numbers grow, so the first one of an address is its oldest connection.
             of_address.entry(waiting.address).or_insert((0, number)).0 += 1;
         }
         of_address
@@ -102,6 +105,7 @@ impl Drop for HalfOpenPlace {
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
+            // A /64 prefix is the smallest network that a provider assigns.
             let [a, b, c, d, ..] = address.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
         }
@@ -137,14 +141,14 @@ mod tests {
             (client, server, place, ended)
         };
         let honest = enter(1);
-        let greedy: Vec<_> = (1..MOST).map(|_| enter(2)).collect();
+        let greedy: Vec<_> = (1..MAX_HALF_OPEN).map(|_| enter(2)).collect();
         assert!(greedy.iter().all(|(.., ended)| *ended == 0));
         let newcomers = [enter(3), enter(2)];
         assert!(newcomers.iter().all(|(.., ended)| *ended == 1));
         assert!(has_ended(&greedy[0].0) && has_ended(&greedy[1].0) && !has_ended(&greedy[2].0));
         assert!(!has_ended(&honest.0) && !has_ended(&newcomers[0].0));
         drop(newcomers);
-        assert_eq!(half_open.0.lock().waiting.len(), MOST - 2);
+        assert_eq!(half_open.0.lock().waiting.len(), MAX_HALF_OPEN - 2);
         half_open.close();
         assert!(has_ended(&honest.0));
         let (_client, server) = pair();

@@ -48,6 +48,7 @@ impl Listing {
 /// Lists `folder` below a root.
 pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Listing, StoreError> {
     let walker = FolderLister { beneath, folder, is_flat };
+    // A flat listing is one folder, so more threads would have nothing to do.
     let threads = if is_flat { 1 } else { WALK_THREADS };
     let parts = walk(threads, |folder, found: &mut Listing| walker.list_folder(folder, found))?;
     let mut all = Listing::default();
@@ -99,9 +100,10 @@ impl FolderLister<'_> {
             }
             let text = escaped(name);
             let full = folder.name_of(&text);
-            match self.look_at(&opened, name, &full) {
+            match self.examine(&opened, name, &full) {
                 FolderEntry::File(version) => found.files.push((full, version)),
                 FolderEntry::Folder => {
+                    // Only folders directly in the listed one: a source uses their names as labels.
                     if folder.name.is_empty() {
                         found.folders.push(format!("{full}/"));
                     }
@@ -116,7 +118,7 @@ impl FolderLister<'_> {
     }
 
     /// Examines an entry. One that cannot be examined counts as a file, as in a local listing.
-    fn look_at(&self, folder: &File, name: &[u8], full: &str) -> FolderEntry {
+    fn examine(&self, folder: &File, name: &[u8], full: &str) -> FolderEntry {
         let of_link = || match self.beneath.open(&self.folder.join(unescaped(full))) {
             Err(ResolveError::Outside) => FolderEntry::Outside,
             Err(ResolveError::Io(_)) => FolderEntry::File(None),
@@ -126,6 +128,7 @@ impl FolderLister<'_> {
                 _ => FolderEntry::File(None),
             },
         };
+        // One `stat` per file, relative to the open folder: no path is resolved again.
         let Ok(stat) = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) else {
             return FolderEntry::File(None);
         };
@@ -147,6 +150,7 @@ impl FolderLister<'_> {
 }
 
 fn version_of_stat(stat: &Stat) -> Version {
+    // Nanoseconds since 1970 in an i64 end in the year 2262. A later time counts as unknown.
     let nanoseconds = stat.st_mtime.checked_mul(1_000_000_000);
     let nanoseconds = nanoseconds.and_then(|all| all.checked_add(stat.st_mtime_nsec));
     Version { len: u64::try_from(stat.st_size).unwrap_or_default(), modified_nanoseconds: nanoseconds }

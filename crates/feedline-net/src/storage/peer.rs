@@ -15,7 +15,7 @@ use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
 
 /// Upper limit of times to send a plan again for one sample.
-const MOST_UNKNOWN: u32 = 3;
+const MAX_UNKNOWN: u32 = 3;
 /// The time over which the speed of the link is averaged.
 const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ struct PeerShared {
 /// The recent speed of the link.
 #[derive(Default)]
 struct Speed {
-    looked: Option<Instant>,
+    measured_at: Option<Instant>,
     before: LinkCounts,
     found: Option<f64>,
 }
@@ -79,11 +79,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ask {
-    fn is_wanted(&self) -> bool {
+    fn is_pending(&self) -> bool {
         lock(&self.state).done.is_some()
     }
 
-    fn book(&self, LinkTraffic { bytes, retries }: LinkTraffic) {
+    fn add_traffic(&self, LinkTraffic { bytes, retries }: LinkTraffic) {
         let mut state = lock(&self.state);
         state.traffic.bytes += bytes;
         state.traffic.requests += 1 + retries;
@@ -100,14 +100,15 @@ impl Ask {
     }
 
     /// Whether the plan may be sent again. A server that forgets it at once has too many plans.
-    fn may_go_on(&self) -> bool {
+    fn may_resend_plan(&self) -> bool {
         let mut state = lock(&self.state);
         state.unknown += 1;
-        state.unknown <= MOST_UNKNOWN
+        state.unknown <= MAX_UNKNOWN
     }
 
-    fn forget(&self) {
+    fn cancel(&self) {
         let mut state = lock(&self.state);
+        // Dropped without the lock: dropping `pending` takes the lock of the link.
         let dropped = (state.done.take(), state.pending.take());
         drop(state);
         drop(dropped);
@@ -165,11 +166,11 @@ impl PeerShared {
                 tracing::warn!(
                     server = self.server,
                     reason = shortened(reason),
-                    "nothing is prepared near the storage"
+                    "the storage server cannot open the plan, so it prepares no samples"
                 );
                 Some(PlanState::Refused(reason.clone()))
             }
-            Ok(_) => Some(PlanState::Refused("the server's answer is of another kind".to_owned())),
+            Ok(_) => Some(PlanState::Refused("the server sent an unexpected kind of answer".to_owned())),
             Err(_) => None,
         };
         let mut plans = lock(&self.plans);
@@ -178,6 +179,7 @@ impl PeerShared {
             None => plans.remove(&number),
         };
         drop(plans);
+        // Only the transition out of `Sent` has waiting requests.
         let Some(PlanState::Sent { waiting, _pending }) = old else { return };
         for ask in waiting {
             match reply {
@@ -188,7 +190,7 @@ impl PeerShared {
     }
 
     fn prepare(self: &Arc<Self>, ask: &Arc<Ask>) {
-        if !ask.is_wanted() {
+        if !ask.is_pending() {
             return;
         }
         let request = Request::Prepare { plan: ask.prefix.number, asked: ask.asked.clone() };
@@ -196,11 +198,12 @@ impl PeerShared {
         let pending = self.link.begin(
             &request,
             Box::new(move |reply, traffic| {
-                of_answer.book(traffic);
+                of_answer.add_traffic(traffic);
                 shared.prepared(of_answer, reply);
             }),
         );
         let mut state = lock(&ask.state);
+        // The answer may have come, or the request may have been cancelled, before `begin` returned.
         if state.done.is_some() {
             state.pending = Some(pending);
         }
@@ -209,10 +212,11 @@ impl PeerShared {
     fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
         match reply {
             Ok((Reply::Prepared(spent), bytes)) if spent.answers(&ask.asked) => ask.end(Ok((bytes, spent))),
-            Ok((Reply::Prepared(_), _)) => ask.end(Err(self.content("the server's numbers are impossible"))),
-            Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_go_on() => {
+            Ok((Reply::Prepared(_), _)) => ask.end(Err(self.content("the server reported impossible costs"))),
+            Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_resend_plan() => {
                 let number = ask.prefix.number;
                 let mut plans = lock(&self.plans);
+                // Another request may have noticed it first and have sent the plan again already.
                 if matches!(plans.get(&number), Some(PlanState::Known)) {
                     plans.remove(&number);
                 }
@@ -220,7 +224,7 @@ impl PeerShared {
                 self.begin(ask);
             }
             Ok((Reply::Failed { reason, .. }, _)) => ask.end(Err(self.content(&reason))),
-            Ok(_) => ask.end(Err(self.content("the server's answer is of another kind"))),
+            Ok(_) => ask.end(Err(self.content("the server sent an unexpected kind of answer"))),
             Err(error) => ask.end(Err(self.gone(error))),
         }
     }
@@ -229,7 +233,7 @@ impl PeerShared {
     fn content(&self, reason: &str) -> StoreError {
         StoreError::Content {
             path: self.server.clone(),
-            problem: format!("cannot prepare this: {}", shortened(reason)),
+            problem: format!("cannot prepare this sample: {}", shortened(reason)),
         }
     }
 
@@ -243,7 +247,7 @@ impl Peer for StoragePeer {
         let state = Mutex::new(AskState { done: Some(done), ..AskState::default() });
         let ask = Arc::new(Ask { prefix: Arc::clone(prefix), asked, state });
         self.0.begin(Arc::clone(&ask));
-        Fetch::new(move || ask.forget())
+        Fetch::new(move || ask.cancel())
     }
 
     fn refuses(&self, prefix: &Prefix) -> bool {
@@ -253,10 +257,11 @@ impl Peer for StoragePeer {
     fn bytes_per_second(&self) -> Option<f64> {
         let mut speed = lock(&self.0.speed);
         let now = self.0.link.counts();
-        if speed.looked.is_none_or(|looked| looked.elapsed() >= SPEED_WINDOW)
+        // A window without enough traffic keeps its start, so it grows until it has enough.
+        if speed.measured_at.is_none_or(|measured_at| measured_at.elapsed() >= SPEED_WINDOW)
             && let Some(found) = now.since(&speed.before).bytes_per_second()
         {
-            *speed = Speed { looked: Some(Instant::now()), before: now, found: Some(found) };
+            *speed = Speed { measured_at: Some(Instant::now()), before: now, found: Some(found) };
         }
         speed.found
     }

@@ -36,6 +36,7 @@ impl Permits {
     pub(super) fn take(self: &Arc<Self>, is_wanted: impl Fn() -> bool) -> Option<Permit> {
         let mut free = self.free.lock();
         while *free == 0 {
+            // `is_wanted` takes another lock, so this one is released meanwhile.
             drop(free);
             if !is_wanted() {
                 return None;

@@ -1,4 +1,4 @@
-//! The plans of a server's clients. Each is opened once, whoever requests it.
+//! The plans of a server's clients. Each is opened once for all clients.
 //!
 //! In: documents of clients, which may be hostile. Out: preparers. Always true: everything that a plan names is below the root. The
 //! number of kept plans is limited.
@@ -21,11 +21,11 @@ use super::SCHEMES;
 use super::root::Root;
 
 /// Upper limit of kept plans. A client whose plan was dropped sends it again.
-const MOST_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
+const MAX_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
 /// Upper limit of kept sources, which are listings of many names.
-const MOST_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
+const MAX_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
 
-/// What clients want to have prepared.
+/// The plans and sources that this server has opened for its clients.
 pub(super) struct Plans {
     registry: Registry,
     machine: Machine,
@@ -50,6 +50,7 @@ impl std::fmt::Debug for Plans {
 impl Plans {
     /// Plans over the files below a root. `cache_folder` keeps what was found out about them.
     pub(super) fn new(root: &Arc<Root>, cache_folder: Option<PathBuf>) -> Self {
+        // A confined registry opens no file by its path. The only stores are those below, so a plan reaches nothing but this root.
         let mut registry = Registry::confined();
         if let Some(folder) = &cache_folder {
             registry = registry.with_cache_folder(folder.clone());
@@ -65,8 +66,8 @@ impl Plans {
         Self {
             registry,
             machine: Machine { cache_folder: cache_folder.map(Into::into), ..Machine::default() },
-            known: Mutex::new(LruCache::new(MOST_PLANS)),
-            sources: Mutex::new(LruCache::new(MOST_SOURCES)),
+            known: Mutex::new(LruCache::new(MAX_PLANS)),
+            sources: Mutex::new(LruCache::new(MAX_SOURCES)),
         }
     }
 
@@ -81,10 +82,10 @@ impl Plans {
         if self.get(number).is_some() {
             return Ok(());
         }
-        let told = |error: PlanError| chain(&error);
-        let plan = Plan::open_prefix(text, &self.registry, |table| self.source(table, listing)).map_err(told)?;
+        let explained = |error: PlanError| chain(&error);
+        let plan = Plan::open_prefix(text, &self.registry, |table| self.source(table, listing)).map_err(explained)?;
         if listing_hash(&**plan.source()) != listing {
-            return Err("the server has other samples than the client has listed; start the client anew".to_owned());
+            return Err("the server has other samples than the client has listed; restart the client".to_owned());
         }
         let preparer = NearPreparer::new(Arc::new(plan), &self.machine);
         lock(&self.known).put(number, Arc::new(OpenPlan { preparer, longest_reply: AtomicU64::new(0) }));
@@ -94,6 +95,7 @@ impl Plans {
     /// A source as it was listed before, or listed again if the client has a newer listing.
     fn source(&self, table: toml::Table, listing: u128) -> Result<Arc<dyn Source>, PlanError> {
         let key = without_hosts(&table.to_string());
+        // Equal hashes mean that client and server list the same samples, so the listing need not be repeated.
         if let Some(known) = lock(&self.sources).get(&key).filter(|known| listing_hash(&***known) == listing) {
             return Ok(Arc::clone(known));
         }

@@ -7,14 +7,14 @@ use feedline_data::memory::NoMemory;
 use feedline_data::store::{Answer, Done, Fetch, StoreError, Traffic};
 use feedline_memory::Mutex;
 
-use super::answer::MOST_READ_BYTES;
+use super::answer::MAX_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};
 use super::remote::{failed, unexpected, unreachable};
 use crate::remote_object::{Opened, Ranges};
 use crate::wire::{Reply, Request};
 
 /// Upper limit of a range. A server may lie about the length of a file.
-const MOST_FETCH_BYTES: u64 = 64 << 30;
+const MAX_FETCH_BYTES: u64 = 64 << 30;
 
 /// A file of a server.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl FileRanges {
     ) -> Pending {
         let (name, len, address) = (self.name.clone(), range.end - range.start, opened.address.clone());
         let request = Request::Read { name, offset: range.start, len, version: Some(opened.version) };
-        let told = move |reply: Result<(Reply, Vec<u8>), LinkError>, traffic| {
+        let answered = move |reply: Result<(Reply, Vec<u8>), LinkError>, traffic| {
             let bytes = match reply {
                 Ok((Reply::Bytes, bytes)) if bytes.len() as u64 == len => Ok(bytes),
                 Ok((Reply::Failed { failure, reason }, _)) => Err(failed(&address, failure, &reason)),
@@ -42,26 +42,28 @@ impl FileRanges {
             };
             done(bytes, traffic);
         };
-        self.link.begin(&request, Box::new(told))
+        self.link.begin(&request, Box::new(answered))
     }
 }
 
 impl Ranges for FileRanges {
     fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch {
-        if range.end - range.start > MOST_FETCH_BYTES {
+        if range.end - range.start > MAX_FETCH_BYTES {
             let bytes = range.end - range.start;
             let bytes = Err(NoMemory::Exhausted { bytes }.into());
             return Fetch::answered(done, Answer { bytes, traffic: Traffic::default() });
         }
-        let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();
+        // A reply carries at most MAX_READ_BYTES, so longer ranges are fetched in pieces, all at once.
+        let starts: Vec<u64> = (range.start..range.end).step_by(MAX_READ_BYTES as usize).collect();
         let gathering = Arc::new(Gathering::new(starts.len(), done));
         let begin = |(number, start): (usize, &u64)| {
             let gathering = Arc::clone(&gathering);
-            let piece = *start..range.end.min(start + MOST_READ_BYTES);
+            let piece = *start..range.end.min(start + MAX_READ_BYTES);
             self.begin_piece(opened, piece, move |bytes, traffic| gathering.add(number, bytes, traffic))
         };
         let pending: Vec<Pending> = starts.iter().enumerate().map(begin).collect();
         let link = Arc::clone(&self.link);
+        // Dropping the fetch drops the pending requests, which cancels them. The link must live until then.
         Fetch::new(move || drop((pending, link)))
     }
 }
@@ -86,6 +88,7 @@ impl Gathering {
     /// Adds a piece. After the last one, or an error, the result is delivered.
     fn add(&self, number: usize, bytes: Result<Vec<u8>, StoreError>, traffic: LinkTraffic) {
         let mut gathering = self.0.lock();
+        // `None` after an error: later pieces of this range are ignored.
         let Some(gathered) = gathering.as_mut() else { return };
         gathered.traffic.bytes += traffic.bytes;
         gathered.traffic.requests += 1 + traffic.retries;
@@ -96,6 +99,7 @@ impl Gathering {
             return;
         }
         let Some(Gathered { mut pieces, traffic, done, .. }) = gathering.take() else { return };
+        // `done` is called without the lock.
         drop(gathering);
         let joined = match error {
             Some(error) => Err(error),

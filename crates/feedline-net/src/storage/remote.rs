@@ -61,7 +61,7 @@ impl RemoteStore {
     pub fn open(url: &str) -> Result<Self, StoreError> {
         let wrong = || {
             StoreError::Address(format!(
-                "{url:?} is no address of a storage server; it is feedline://host:port/folder, or feedlines:// with TLS"
+                "{url:?} is no address of a storage server; write feedline://host:port/folder, or feedlines:// for TLS"
             ))
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
@@ -69,8 +69,9 @@ impl RemoteStore {
         if !server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             return Err(wrong());
         }
-        let unreadable =
-            |error: io::Error| StoreError::Address(format!("the token of the environment cannot be read: {error}"));
+        let unreadable = |error: io::Error| {
+            StoreError::Address(format!("the token named by the environment cannot be read: {error}"))
+        };
         let token = Token::from_environment().map_err(unreadable)?;
         let mut terms = LinkTerms::plain(server, token);
         if scheme == SECURE_SCHEME {
@@ -118,6 +119,7 @@ fn check_names(names: &[(String, Option<Version>)]) -> Result<(), String> {
     if let Some((name, _)) = names.iter().find(|(name, _)| name.is_empty() || check_name(name).is_err()) {
         return Err(format!("cannot be listed: the server names {:?}, which is no file below it", shortened(name)));
     }
+    // Strictly increasing means sorted and without duplicates, in one pass.
     let is_sorted = names.is_sorted_by(|(one, _), (other, _)| one < other);
     if is_sorted { Ok(()) } else { Err("cannot be listed: the server's names are not in order".to_owned()) }
 }
@@ -148,14 +150,14 @@ pub(super) fn failed(address: &str, failure: Failure, reason: &str) -> StoreErro
             return StoreError::NotFound { path, source: io::Error::new(io::ErrorKind::NotFound, reason) };
         }
         Failure::Changed => format!("has changed since the source was opened: it is {reason}; open the source again"),
-        _ => format!("cannot be had: {reason}"),
+        _ => format!("cannot be read: {reason}"),
     };
     StoreError::Content { path, problem }
 }
 
 /// The error for an answer to something else.
 pub(super) fn unexpected(path: String) -> StoreError {
-    StoreError::Content { path, problem: "cannot be had: the server's answer is of another kind".to_owned() }
+    StoreError::Content { path, problem: "cannot be read: the server sent an unexpected kind of answer".to_owned() }
 }
 
 impl Store for RemoteStore {
@@ -174,6 +176,7 @@ impl Store for RemoteStore {
                 room.room(bytes.len())?.copy_from_slice(&bytes);
                 Ok(())
             }
+            // Too long for one reply: opened as an object and read in pieces.
             (Reply::Failed { failure: Failure::TooLong, .. }, _) => {
                 let object = self.open(name)?;
                 object.read_at(0, room.room(object.len() as usize)?)

@@ -132,7 +132,7 @@ mod tests {
         for name in ["../secret", "a/../../secret", "/etc/passwd", "./a", "a\0"] {
             let errors = [root.whole().open(name).err(), root.whole().read(name, &mut Vec::new()).err()];
             for error in errors.into_iter().chain([root.below(name).err()]) {
-                assert!(error.unwrap().to_string().contains("outside of what this server serves"), "{name}");
+                assert!(error.unwrap().to_string().contains("outside of the root that this server serves"), "{name}");
             }
         }
     }

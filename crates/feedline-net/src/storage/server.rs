@@ -16,7 +16,7 @@ use feedline_engine::supply::NearWorkspace;
 
 use super::answer::{self, Answered};
 use super::cpu::Cpu;
-use super::fair::Fair;
+use super::fair::FairQueue;
 use super::greeting::{Greeted, greet};
 use super::half_open::{HalfOpen, HalfOpenPlace};
 use super::plans::Plans;
@@ -29,8 +29,8 @@ use crate::http::{HttpError, HttpServer, Routes};
 use crate::tls::Identity;
 use crate::wire::WireError;
 
-/// Upper limit of clients. Further ones are told so and closed.
-const MOST_CONNECTIONS: usize = 256;
+/// Upper limit of clients. Further ones are rejected with the reason.
+const MAX_CONNECTIONS: usize = 256;
 /// The default memory for the replies of all connections.
 pub const REPLY_MEMORY_BYTES: u64 = 1 << 30;
 /// Length of the listen queue. A client that finds it full tries again only after a second.
@@ -68,10 +68,10 @@ pub struct ServerConfig {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum ServerError {
     #[error(
-        "without a token only this machine may ask, but {listen} is for others too; give --token-file, or listen on 127.0.0.1"
+        "without a token only clients on this machine are served, but other machines can reach {listen}; give --token-file, or listen on 127.0.0.1"
     )]
     NeedsToken { listen: SocketAddr },
-    #[error("a server needs a part of a core at least, but it may use {cpus} cores")]
+    #[error("a server needs more than 0 cores, but it may use {cpus}")]
     Cpus { cpus: f64 },
     #[error("cannot listen on {listen}")]
     Listen { listen: SocketAddr, source: io::Error },
@@ -91,7 +91,7 @@ struct StatsSource {
 
 impl StatsSource {
     fn read(&self) -> ServerStats {
-        let (connections, reply_bytes) = self.shared.fair.now();
+        let (connections, reply_bytes) = self.shared.fair.usage();
         ServerStats {
             uptime_seconds: self.began.elapsed().as_secs_f64(),
             connections,
@@ -121,6 +121,7 @@ impl Server {
         if !(cpus > 0.0 && cpus.is_finite()) {
             return Err(ServerError::Cpus { cpus });
         }
+        // Without a token only the loopback interface is allowed, also for the HTTP pages.
         for listen in [Some(listen), http].into_iter().flatten() {
             if token.is_none() && !listen.ip().is_loopback() {
                 return Err(ServerError::NeedsToken { listen });
@@ -133,7 +134,7 @@ impl Server {
         let throttle = link_mbps.map(Throttle::new).map(Arc::new);
         let plans = Arc::new(Plans::new(&Arc::new(root.clone()), cache_folder));
         let shared = Shared {
-            fair: Arc::new(Fair::new(memory_bytes)),
+            fair: Arc::new(FairQueue::new(memory_bytes)),
             tally: Arc::default(),
             cpu: Arc::new(Cpu::new(cpus)),
             throttle,
@@ -157,6 +158,7 @@ impl Server {
         let of_pages = server.stats.clone();
         let routes = Routes::of_numbers(move || of_pages.read());
         server.http = http.map(|http| HttpServer::start(http, routes)).transpose()?;
+        // A fraction of a core needs a thread too. The allowance of `Cpu` limits them together.
         for number in 0..cpus.ceil() as usize {
             let (shared, root) = (shared.clone(), root.clone());
             server.begin(format!("feedline-storage-{number}"), move || work(&shared, &root))?;
@@ -177,7 +179,7 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.stats.shared.fair.now().0
+        self.stats.shared.fair.usage().0
     }
 
     /// Its metrics.
@@ -200,6 +202,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // The flag first: the accepting thread checks it after each connection, including the one below.
         self.is_closed.store(true, Ordering::Release);
         self.stats.shared.fair.close();
         self.half_open.close();
@@ -219,26 +222,27 @@ impl Drop for Server {
 fn work(shared: &Shared, root: &Root) {
     let mut meter = shared.cpu.meter();
     let mut workspace = NearWorkspace::new(shared.cancel.clone());
-    while let Some((mut booking, request)) = shared.fair.next_request() {
-        let answered =
-            catch_unwind(AssertUnwindSafe(|| answer::answer(&request.0, root, shared, &mut booking, &mut workspace)));
+    while let Some((mut reservation, request)) = shared.fair.next_request() {
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            answer::answer(&request.0, root, shared, &mut reservation, &mut workspace)
+        }));
         let answered = match answered {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(error)) => {
-                tracing::error!(error = %feedline_data::failure::chain(&error), "a reply cannot be written");
+                tracing::error!(error = %feedline_data::failure::chain(&error), "could not encode a reply");
                 answer::failed(&request.0, &error.to_string()).map(Answered::Reply)
             }
             Err(_) => {
                 // A panic in an op is a bug, but affects only this request.
                 workspace = NearWorkspace::new(shared.cancel.clone());
-                let reason = "the server panicked at this request, which is a bug; its log says more";
+                let reason = "the server panicked while it served this request, which is a bug; see its log";
                 answer::failed(&request.0, reason).map(Answered::Reply)
             }
         };
         match answered {
-            Ok(Answered::Reply(reply)) => shared.fair.put_reply(booking, reply),
-            Ok(Answered::Crowded(bytes)) => shared.fair.put_back(booking, request, bytes),
-            Err(error) => tracing::error!(%error, "a request is not answered"),
+            Ok(Answered::Reply(reply)) => shared.fair.put_reply(reservation, reply),
+            Ok(Answered::NoRoom(bytes)) => shared.fair.put_back(reservation, request, bytes),
+            Err(error) => tracing::error!(%error, "could not answer a request"),
         }
         meter.charge();
     }
@@ -247,6 +251,7 @@ fn work(shared: &Shared, root: &Root) {
 fn accept(listener: &TcpListener, half_open: &Arc<HalfOpen>, shared: &Shared, is_closed: &AtomicBool) {
     while !is_closed.load(Ordering::Acquire) {
         let taken = listener.accept().and_then(|(socket, peer)| {
+            // Takes a place among the half-open connections before a thread is started, so their number is bounded.
             let (place, ended) = half_open.enter(peer.ip(), &socket)?;
             shared.tally.connections.fetch_add(1, Ordering::Relaxed);
             shared.tally.refused.fetch_add(ended, Ordering::Relaxed);
@@ -260,7 +265,7 @@ fn accept(listener: &TcpListener, half_open: &Arc<HalfOpen>, shared: &Shared, is
         if let Err(error) = taken
             && !is_closed.load(Ordering::Acquire)
         {
-            tracing::warn!(%error, "a connection cannot be taken");
+            tracing::warn!(%error, "could not accept a connection");
             thread::sleep(ACCEPT_PAUSE);
         }
     }
@@ -273,12 +278,13 @@ fn welcome(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(
     socket2::SockRef::from(&socket).set_tcp_keepalive(&keep_alive)?;
     socket.set_write_timeout(Some(session::SEND_TIME))?;
     let mut greeted = greet(socket, shared.token.as_ref(), shared.identity.as_ref())?;
-    let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
-        let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
+    let Some(number) = shared.fair.enter(MAX_CONNECTIONS) else {
+        let reason = format!("the server already has {MAX_CONNECTIONS} connections, which is the limit");
         let error = WireError::Busy(reason);
-        greeted.turn_away(&error);
+        greeted.reject(&error);
         return Err(error);
     };
+    // The client is authenticated, so it no longer counts as half open.
     drop(place);
     match greeted.welcome() {
         Ok(()) => Ok((greeted, number)),
@@ -301,12 +307,14 @@ fn serve(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(),
     });
     let served = sender.map_err(WireError::from).map(|sender| {
         let received = session::receive(&stream, &mut incoming, number, shared);
+        // Wakes the sending thread, which otherwise waits for replies.
         shared.fair.leave(number);
         if sender.join().is_err() {
-            tracing::error!("a thread that sends panicked");
+            tracing::error!("the sending thread of a connection panicked");
         }
         received
     });
+    // For the case that the sending thread could not start. Removing a connection twice does nothing.
     shared.fair.leave(number);
     served?
 }

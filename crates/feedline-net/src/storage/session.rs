@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use feedline_data::memory::Cancel;
 
 use super::cpu::Cpu;
-use super::fair::{Fair, NextReply};
+use super::fair::{FairQueue, NextReply};
 use super::plans::Plans;
 use super::tally::ServerTally;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
-use crate::wire::{Frame, FrameHead, MOST_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
+use crate::wire::{Frame, FrameHead, MAX_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
 
 /// How long a client may not read what is sent.
 pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const REQUEST_TIME: Duration = Duration::from_mins(1);
 /// What a connection's threads need.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
-    pub fair: Arc<Fair>,
+    pub fair: Arc<FairQueue>,
     pub cpu: Arc<Cpu>,
     pub tally: Arc<ServerTally>,
     pub throttle: Option<Arc<Throttle>>,
@@ -45,7 +45,8 @@ pub(super) fn receive(stream: &Stream, sequence: &mut Sequence, number: u64, sha
     let mut from = Paced::new(stream, Some(REQUEST_TIME));
     loop {
         from.begin_frame();
-        let Some(head) = FrameHead::read(&mut from, sequence, MOST_REQUEST_BYTES)? else { return Ok(()) };
+        let Some(head) = FrameHead::read(&mut from, sequence, MAX_REQUEST_BYTES)? else { return Ok(()) };
+        // The head announces the length. A long request waits for a permit before its bytes are read into memory.
         let Some(admission) = shared.fair.admit(number, head.rest_bytes()) else { return Ok(()) };
         let (request, _) = head.rest(&mut from)?;
         // A sign of life only counts for its place in the sequence.
@@ -71,11 +72,12 @@ pub(super) fn send(stream: &Stream, sequence: &mut Sequence, number: u64, shared
             NextReply::Ended => break,
         };
         if let Err(error) = sent {
-            tracing::debug!(%error, "a client takes no more");
+            tracing::debug!(%error, "could not send to a client");
             break;
         }
         if let NextReply::Reply(reply) = next {
             let bytes = reply.wire_bytes();
+            // Freed before it is counted as sent, so that the memory is really available to others.
             drop(reply);
             shared.fair.sent(number, bytes, began.elapsed());
             shared.tally.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -97,10 +99,11 @@ impl Write for Sending<'_> {
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         let mut to = self.stream;
         if self.shared.fair.must_yield(self.number) {
-            let text = "others wait for the memory of a reply that this client does not take";
+            let text = "the client reads its reply too slowly while other requests wait for the memory";
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         let Some(throttle) = &self.shared.throttle else { return to.write(bytes) };
+        // Small pieces: a long write would send everything at full speed and wait only afterwards.
         bytes = &bytes[..bytes.len().min(PIECE_BYTES)];
         throttle.wait(bytes.len());
         to.write_all(bytes)?;

@@ -29,6 +29,7 @@ pub(super) enum Outcome {
 impl ServerTally {
     /// Counts a request.
     pub(super) fn add_request(&self, kind: &'static str, outcome: Outcome) {
+        // Both numbers change under one lock, so failures never exceed requests.
         let mut requests = self.requests.lock();
         let (all, failed) = requests.entry(kind).or_default();
         *all += 1;
@@ -84,8 +85,12 @@ impl Numbers for ServerStats {
         text.gauge("feedline_storage_uptime_seconds", "Seconds since the start.", self.uptime_seconds);
         text.gauge("feedline_storage_connections", "Connections now.", self.connections);
         text.counter("feedline_storage_connections_total", "Connections since the start.", self.connections_total);
-        text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
-        text.gauge("feedline_storage_reply_bytes", "Memory of replies now.", self.reply_bytes);
+        text.counter("feedline_storage_refused_total", "Rejected connections.", self.refused);
+        text.gauge(
+            "feedline_storage_reply_bytes",
+            "Memory of replies that are in preparation, queued or being sent.",
+            self.reply_bytes,
+        );
         let mut by_kind = |name: &'static str, help: &'static str, counts: &BTreeMap<&'static str, u64>| {
             text.counters(name, help, ["kind"], counts.iter().map(|(kind, count)| ([*kind], *count)));
         };
@@ -97,8 +102,8 @@ impl Numbers for ServerStats {
             self.content_bytes,
         );
         text.counter("feedline_storage_sent_bytes_total", "Bytes of replies sent.", self.sent_bytes);
-        text.counter("feedline_storage_cpu_seconds_total", "Processor time used.", self.cpu_seconds);
-        text.gauge("feedline_storage_cpus", "Cores that may be used.", self.cpus);
+        text.counter("feedline_storage_cpu_seconds_total", "CPU time used.", self.cpu_seconds);
+        text.gauge("feedline_storage_cpus", "Upper limit of cores.", self.cpus);
         text
     }
 }

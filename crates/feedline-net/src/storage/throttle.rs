@@ -28,5 +28,6 @@ impl Throttle {
 }
 
 fn bytes_per_second(megabits_per_second: f64) -> f64 {
+    // Decimal megabits, as networks are specified.
     megabits_per_second * 1e6 / 8.0
 }

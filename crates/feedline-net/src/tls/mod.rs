@@ -21,17 +21,17 @@ use rustls::crypto::CryptoProvider;
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum TlsError {
-    #[error("{path:?} has no {what} in PEM that can be read")]
+    #[error("{path:?} contains no readable {what} in PEM format")]
     Pem { path: PathBuf, what: &'static str, source: rustls::pki_types::pem::Error },
-    #[error("{path:?} has no certificate in PEM")]
+    #[error("{path:?} contains no certificate in PEM format")]
     Empty { path: PathBuf },
-    #[error("the certificate and the key cannot be used together")]
+    #[error("the certificate and the key do not belong together")]
     Pair(#[source] rustls::Error),
     #[error("the certificates of this machine cannot be used")]
     Roots(#[source] rustls::Error),
     #[error("TLS cannot be set up")]
     Versions(#[source] rustls::Error),
-    #[error("{name:?} is no name that a certificate can have")]
+    #[error("{name:?} is not a valid host name for a certificate")]
     Name { name: String },
 }
 

@@ -63,11 +63,12 @@ impl Stream {
         let plain = Self::plain(socket, within);
         let Some(trust) = trust else { return Ok(plain) };
         let mut session = trust.session(host).map_err(|error| WireError::Tls(error.to_string()))?;
-        let told = |error: io::Error| match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        let explained = |error: io::Error| match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
             Some(inner) => WireError::Tls(advice(inner, host)),
             None => WireError::Broken(error),
         };
-        session.complete_io(&mut &plain).map_err(told)?;
+        session.complete_io(&mut &plain).map_err(explained)?;
         Ok(plain.with(session.into()))
     }
 
@@ -88,9 +89,10 @@ impl Stream {
 
     fn accept_session(&self, identity: &Identity) -> Result<Connection, WireError> {
         let mut first = [0];
-        self.look_at_clock()?;
+        self.apply_deadline()?;
+        // Looks at the first byte without consuming it: the TLS handshake still has to read it.
         if self.socket.peek(&mut first)? > 0 && first[0] != TLS_HANDSHAKE {
-            let reason = "this server speaks TLS; use feedlines:// in place of feedline://";
+            let reason = "this server uses TLS; use feedlines:// in place of feedline://";
             return Err(WireError::Refused(reason.to_owned()));
         }
         let mut session = identity.session().map_err(io::Error::other)?;
@@ -111,8 +113,9 @@ impl Stream {
     }
 
     /// Waits for the socket at most until the deadline, so that a client gains nothing by sending single bytes.
-    fn look_at_clock(&self) -> io::Result<()> {
+    fn apply_deadline(&self) -> io::Result<()> {
         let Some(deadline) = *lock(&self.deadline) else { return Ok(()) };
+        // The time-out of a socket limits each read alone. Setting it to the remaining time limits all of them together.
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -121,7 +124,7 @@ impl Stream {
     }
 
     fn receive(&self, target: &mut [u8]) -> io::Result<usize> {
-        self.look_at_clock()?;
+        self.apply_deadline()?;
         (&self.socket).read(target)
     }
 
@@ -133,12 +136,13 @@ impl Stream {
     /// Ends both directions. Threads that read or write get an error.
     pub(crate) fn end(&self) {
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
-            tracing::debug!(%error, "the connection had ended");
+            tracing::debug!(%error, "the connection was closed before");
         }
     }
 
     /// Ends the connection after a last message. Incoming bytes are read meanwhile, otherwise the system would discard the message.
     pub(crate) fn end_after_refusal(&self) {
+        // Sends FIN after the message. If unread data arrived afterwards, a full close would send RST and discard the message.
         let ended = self.socket.shutdown(Shutdown::Write);
         *lock(&self.deadline) = Some(Instant::now() + DRAIN_TIME);
         let mut room = [0; 1024];
@@ -160,6 +164,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Read for &Stream {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let Some(session) = &self.session else { return self.receive(target) };
+        // One reader at a time. The TLS session itself is only locked inside `decrypt`.
         let mut incoming = lock(&session.incoming);
         loop {
             if let Some(read) = session.decrypt(&mut incoming, target)? {
@@ -189,6 +194,7 @@ impl Session {
             if start == end {
                 return Ok(None);
             }
+            // May take only a part of the bytes: one call reads at most what its buffer holds.
             *start += tls.read_tls(&mut &bytes[*start..*end])?;
             tls.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
@@ -197,6 +203,7 @@ impl Session {
     fn encrypt(&self, bytes: &[u8], outgoing: &mut Vec<u8>) -> io::Result<usize> {
         let mut tls = lock(&self.tls);
         let taken = tls.writer().write(&bytes[..bytes.len().min(WRITE_BYTES)])?;
+        // All records go into memory first. `wants_write` ends when the session has no more.
         while tls.wants_write() {
             tls.write_tls(outgoing)?;
         }
@@ -208,6 +215,7 @@ impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(session) = &self.session else { return (&self.socket).write(bytes) };
         let mut outgoing = lock(&session.outgoing);
+        // `outgoing` stays locked until the records are on the socket, so two writers cannot exchange the order of records.
         let taken = session.encrypt(bytes, &mut outgoing)?;
         (&self.socket).write_all(&outgoing)?;
         outgoing.clear();

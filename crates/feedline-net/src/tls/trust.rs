@@ -34,6 +34,7 @@ impl Trust {
     pub fn system_and(file: Option<&Path>) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
+        // Machines often have a few certificates that rustls cannot parse. The others still work.
         let (_, ignored) = roots.add_parsable_certificates(found.certs);
         tracing::debug!(ignored, errors = found.errors.len(), "read the certificates of this machine");
         for certificate in file.map(certificates).transpose()?.into_iter().flatten() {
@@ -56,23 +57,25 @@ impl Trust {
 pub(super) fn advice(error: &Error, host: &str) -> String {
     match error {
         Error::InvalidMessage(_) => {
-            "it does not speak TLS; use feedline://, or start the server with --tls-cert and --tls-key".to_owned()
+            "it does not use TLS; use feedline://, or start the server with --tls-cert and --tls-key".to_owned()
         }
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => format!(
-            "nobody known here has signed its certificate; set {AUTHORITY_FILE} to the file of the authority that did, or of \
-             the certificate itself if that is its own"
+            "its certificate is not signed by a trusted authority; set {AUTHORITY_FILE} to the certificate file of its authority, or \
+             to its own certificate if that is self-signed"
         ),
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => {
-            format!("its certificate is not for {host:?}: {error}; use a name that it is for, or get one for this name")
+            format!(
+                "its certificate does not name {host:?}: {error}; use a host name that it contains, or get one for this name"
+            )
         }
         // The library has no variant for it.
         _ if error.to_string().contains("CaUsedAsEndEntity") => {
-            "its certificate is that of an authority, not of a server; make one with basicConstraints=CA:FALSE"
+            "its certificate is that of an authority, not of a server; create one with basicConstraints=CA:FALSE"
                 .to_owned()
         }
         Error::InvalidCertificate(_) => format!("its certificate is not accepted: {error}; replace it"),
-        _ => format!("{error}; are both of one version of feedline?"),
+        _ => format!("{error}; do client and server have the same version of feedline?"),
     }
 }

@@ -8,15 +8,15 @@ pub enum WireError {
     Broken(#[from] std::io::Error),
     #[error("this is not feedline's protocol: a frame begins with {found:02x?}")]
     Magic { found: [u8; 4] },
-    #[error("the head of a frame arrived damaged, or a frame before it was lost")]
+    #[error("the header of a frame arrived damaged, or an earlier frame was lost")]
     FrameHead,
-    #[error("a frame of {bytes} bytes was announced, but at most {most} are taken")]
+    #[error("the other side announced a frame of {bytes} bytes, but the limit is {most}")]
     TooLong { bytes: u64, most: u64 },
-    #[error("a frame arrived damaged: its checksum is {found:016x}, not {told:016x}")]
-    Checksum { told: u64, found: u64 },
+    #[error("a frame arrived damaged: its checksum is {found:016x}, not {expected:016x}")]
+    Checksum { expected: u64, found: u64 },
     #[error("the system has no {bytes} bytes left for a frame")]
     Memory { bytes: u64 },
-    #[error("a message cannot be read: {0}")]
+    #[error("a message cannot be decoded: {0}")]
     Message(#[from] postcard::Error),
     #[error("{0}")]
     Refused(String),
@@ -24,6 +24,6 @@ pub enum WireError {
     Busy(String),
     #[error("{0}")]
     Tls(String),
-    #[error("an answer of another kind came than was asked for")]
+    #[error("the other side sent an unexpected kind of message")]
     Unexpected,
 }

@@ -24,9 +24,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 use super::WireError;
 
 /// Upper limit of a frame that a server accepts.
-pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u64 = 16 << 20;
 /// Upper limit of a frame that a client accepts: the listing of some ten million files.
-pub(crate) const MOST_REPLY_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_REPLY_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"FLN2";
 const HEAD_BYTES: usize = 40;
@@ -82,6 +82,7 @@ impl Frame {
     pub fn write(&self, to: &mut impl Write, sequence: &mut Sequence) -> io::Result<()> {
         let mut head = [0; HEAD_BYTES];
         head[..4].copy_from_slice(&MAGIC);
+        // Layout: see the table above.
         let message_len = u32::try_from(self.message.len()).map_err(io::Error::other)?;
         head[4..8].copy_from_slice(&message_len.to_le_bytes());
         head[8..16].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
@@ -145,10 +146,12 @@ impl FrameHead {
         }
         from.read_exact(&mut bytes[len..])?;
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        // The lengths are only used after the checksum of the head is right.
         if long(CHECKED_BYTES) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], sequence.next()) {
             return Err(WireError::FrameHead);
         }
         let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(&bytes, 4))), long(8));
+        // Saturating: both lengths come from the other side.
         let len = message_len.saturating_add(bytes_len);
         if len > most {
             return Err(WireError::TooLong { bytes: len, most });
@@ -167,9 +170,9 @@ impl FrameHead {
         let (message, _) = read_len(from, self.message_len)?;
         let (bytes, arrival) = read_len(from, self.bytes_len)?;
         let arrival = Arrival { time: began.elapsed(), ..arrival };
-        let (told, found) = (self.checksum, checksum(&message, &bytes));
-        if found != told {
-            return Err(WireError::Checksum { told, found });
+        let (expected, found) = (self.checksum, checksum(&message, &bytes));
+        if found != expected {
+            return Err(WireError::Checksum { expected, found });
         }
         Ok((Frame { request: self.request, message, bytes }, arrival))
     }
@@ -269,7 +272,7 @@ mod tests {
         for bit in 0..HEAD_BYTES * 8 {
             let mut wire = sent(&frame);
             wire[bit / 8] ^= 1 << (bit % 8);
-            let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MOST_REPLY_BYTES);
+            let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MAX_REPLY_BYTES);
             assert!(matches!(found, Err(WireError::FrameHead | WireError::Magic { .. })), "bit {bit}: {found:?}");
         }
     }

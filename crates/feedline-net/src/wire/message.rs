@@ -60,7 +60,7 @@ pub enum Request {
     Prepare {
         /// The number of the plan: a hash of document and listing.
         plan: u128,
-        /// What is wanted.
+        /// The sample and its form.
         asked: Asked,
     },
     /// A whole file.
@@ -153,9 +153,10 @@ pub enum Failure {
 }
 
 /// Upper limit of a text from the other side in a message, in bytes.
-const MOST_TEXT: usize = 1000;
+const MAX_TEXT: usize = 1000;
 
 /// The start of a text from the other side, which may be of any length.
 pub(crate) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_TEXT)]
+    // Cut at the border of a character: slicing inside of one would panic.
+    &text[..text.floor_char_boundary(MAX_TEXT)]
 }

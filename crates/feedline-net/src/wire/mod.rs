@@ -13,7 +13,7 @@ mod paced;
 
 pub use error::WireError;
 pub use frame::{Arrival, Frame, FrameHead, Sequence};
-pub(crate) use frame::{MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
+pub(crate) use frame::{MAX_REPLY_BYTES, MAX_REQUEST_BYTES};
 pub(crate) use message::shortened;
 pub use message::{Failure, PROTOCOL, Reply, Request, engine_version};
 pub(crate) use paced::{LONGEST_GAP, Paced};

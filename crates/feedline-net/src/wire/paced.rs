@@ -46,12 +46,14 @@ impl<R: Read> Read for Paced<R> {
             }
             match self.stream.read(target) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    // Between two frames a time-out is normal, and the loop reads again.
                     if self.began.is_some() {
-                        let text = format!("the rest of a frame did not come for {} s", LONGEST_GAP.as_secs());
+                        let text = format!("no more bytes of a frame arrived for {} s", LONGEST_GAP.as_secs());
                         return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                     }
                 }
                 Ok(read) => {
+                    // The first bytes start the clock of the frame.
                     self.began.get_or_insert_with(Instant::now);
                     return Ok(read);
                 }

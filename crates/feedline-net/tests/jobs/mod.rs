@@ -16,7 +16,7 @@ use feedline_engine::state::JobProgress;
 use feedline_memory::Mutex;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
 
-/// Samples of the plans here.
+/// Number of samples of the plans here.
 pub(crate) const SAMPLES: u64 = 300;
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -82,7 +82,7 @@ pub(crate) fn check_all_once(ids: &[i64]) {
     assert!(all.into_iter().eq(0..SAMPLES as i64) && ids.len() as u64 == SAMPLES, "{} ids", ids.len());
 }
 
-/// Waits for something that is bound to come.
+/// Waits for a condition that must become true.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

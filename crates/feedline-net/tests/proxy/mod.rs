@@ -1,4 +1,4 @@
-//! A proxy between a client and a server that cuts, delays, flips bits and drops bytes, by a seed.
+//! A proxy between client and server that cuts, delays, flips bits and drops bytes, determined by a seed.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::io::{Read, Write};
@@ -8,29 +8,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What a piece of a connection suffers.
+/// A fault of one piece of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The connection ends after a part of it.
+    /// The connection ends after a part of the piece.
     Cut,
-    /// It comes later.
+    /// The piece arrives late.
     Delay,
-    /// One bit of it is another.
+    /// One bit is flipped.
     Flip,
-    /// Some of its bytes are missing.
+    /// Some bytes are missing.
     Drop,
-    /// All of it is missing.
+    /// The whole piece is missing.
     Lose,
 }
 
-/// The way that bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToServer,
     ToClient,
 }
 
-/// Random numbers by a seed (splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(pub u64);
 
@@ -47,10 +47,11 @@ impl Chance {
     }
 }
 
-/// A proxy to a server. `spoil` is asked for each piece: the number of the connection, its direction and chance.
+/// A proxy to a server. `spoil` chooses the fault of each piece, from the number of the connection, the direction, and random
+/// numbers.
 pub(crate) struct Proxy {
     pub address: SocketAddr,
-    /// Faults so far.
+    /// Number of faults so far.
     pub faults: Arc<AtomicU64>,
 }
 

@@ -1,4 +1,4 @@
-//! A storage server and what a loader gets of it, for tests.
+//! A storage server, and the stream of a loader that uses it, for tests.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub(crate) fn config(root: &Path) -> ServerConfig {
     }
 }
 
-/// A server that keeps what it prepares in a folder.
+/// A server with a cache folder.
 pub(crate) fn caching_config(root: &Path, cache: &Path) -> ServerConfig {
     ServerConfig { cache_folder: Some(cache.to_owned()), ..config(root) }
 }

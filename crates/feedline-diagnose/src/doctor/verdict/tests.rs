@@ -1,10 +1,10 @@
-//! What bounds jobs of which this and that is known.
+//! The bottleneck of jobs with given evidence.
 
 use super::*;
 use crate::doctor::evidence::{ConsumerThread, Stalls};
 use crate::doctor::period;
 
-/// Of resources that allow so many samples a second.
+/// Resources that allow these numbers of samples per second.
 fn allowing(step: f64, prepare: f64, read: f64) -> Times {
     Times { step: 1.0 / step, prepare: 1.0 / prepare, read: 1.0 / read, ..Times::default() }
 }
@@ -53,10 +53,10 @@ fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
 #[test]
 fn bounds_have_the_names_that_documents_use() {
     let names: Vec<String> = Bound::ALL.iter().map(|bound| serde_json::to_string(bound).unwrap()).collect();
-    let told = ["step", "prepare", "read", "network", "head_of_line", "python", "memory", "hand_over"];
-    assert_eq!(names, told.map(|name| format!("{name:?}")));
+    let expected = ["step", "prepare", "read", "network", "head_of_line", "python", "memory", "hand_over"];
+    assert_eq!(names, expected.map(|name| format!("{name:?}")));
 }
-/// A run whose trainer waits a third of its time.
+/// A run whose trainer waits for 30 % of its time.
 fn counted(idle_share: f64) -> CountedRun {
     CountedRun {
         joint: Joint { stall_share: 0.3, idle_share, wait_ms: 5.0, ..Joint::default() },
@@ -96,7 +96,7 @@ fn a_run_of_a_node_is_judged_by_what_was_waited_for() {
     assert_eq!(waited(1.0, 2.0, 3.0), Bound::Memory);
 }
 
-/// Ten seconds of waiting, a half of the time.
+/// Ten seconds of waiting, which is half of the time.
 const OUTSIDE: Outside<'static> = Outside {
     stall_share: 0.5,
     anomalies: &[],

@@ -1,7 +1,7 @@
 use super::*;
 
-fn fair() -> Fair {
-    Fair::new(1 << 30)
+fn fair() -> FairQueue {
+    FairQueue::new(1 << 30)
 }
 
 fn frame(request: u64) -> Frame {
@@ -12,27 +12,27 @@ fn reply(request: u64, megabytes: usize) -> Frame {
     Frame::new(request, &(), vec![0; megabytes << 20]).unwrap()
 }
 
-fn put(fair: &Fair, number: u64, requests: std::ops::Range<u64>) {
+fn put(fair: &FairQueue, number: u64, requests: std::ops::Range<u64>) {
     requests.for_each(|request| assert!(fair.put_request(number, frame(request), Admission::Free)));
 }
 
 /// Takes a reply like a client.
-fn send(fair: &Fair, number: u64) {
+fn send(fair: &FairQueue, number: u64) {
     let NextReply::Reply(reply) = fair.next_reply(number, Duration::ZERO) else { panic!("no reply waits") };
     fair.sent(number, reply.wire_bytes(), Duration::ZERO);
 }
 
 /// Serves the next request with a reply of some megabytes. Returns its connection, and whether there was room.
-fn work(fair: &Fair, megabytes: usize) -> (u64, bool) {
-    let (mut booking, request) = fair.next_request().unwrap();
-    let number = booking.number;
-    match booking.book((megabytes as u64) << 20) {
+fn work(fair: &FairQueue, megabytes: usize) -> (u64, bool) {
+    let (mut reservation, request) = fair.next_request().unwrap();
+    let number = reservation.number;
+    match reservation.reserve((megabytes as u64) << 20) {
         Ok(()) => {
-            fair.put_reply(booking, reply(request.0.request, megabytes));
+            fair.put_reply(reservation, reply(request.0.request, megabytes));
             (number, true)
         }
         Err(NoMemory::Crowded { bytes }) => {
-            fair.put_back(booking, request, bytes);
+            fair.put_back(reservation, request, bytes);
             (number, false)
         }
         Err(error) => panic!("{error}"),
@@ -70,14 +70,14 @@ fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
 
 #[test]
 fn law_5_all_connections_together_stay_within_one_budget_and_replies_wait_for_room() {
-    let fair = Fair::new(40 << 20);
+    let fair = FairQueue::new(40 << 20);
     let greedy: Vec<u64> = (0..5).map(|_| fair.enter(9).unwrap()).collect();
     for &number in &greedy {
         put(&fair, number, 0..1);
     }
     let made: Vec<(u64, bool)> = (0..5).map(|_| work(&fair, 16)).collect();
     assert_eq!(made.iter().filter(|(_, has_room)| *has_room).count(), 2, "{made:?}");
-    assert!(fair.now().1 <= 40 << 20, "{} bytes", fair.now().1);
+    assert!(fair.usage().1 <= 40 << 20, "{} bytes", fair.usage().1);
     // Small replies still have room for connections without queued replies.
     let modest = fair.enter(9).unwrap();
     put(&fair, modest, 0..1);
@@ -88,16 +88,16 @@ fn law_5_all_connections_together_stay_within_one_budget_and_replies_wait_for_ro
         send(&fair, greedy[turn]);
         assert_eq!(work(&fair, 16), (greedy[turn + 2], true));
     }
-    assert!(fair.now().1 <= 40 << 20, "{} bytes", fair.now().1);
+    assert!(fair.usage().1 <= 40 << 20, "{} bytes", fair.usage().1);
     for number in greedy {
         fair.leave(number);
     }
-    assert_eq!(fair.now(), (1, 0));
+    assert_eq!(fair.usage(), (1, 0));
 }
 
 #[test]
 fn a_reply_that_is_longer_than_all_memory_is_made_alone() {
-    let fair = Fair::new(1 << 20);
+    let fair = FairQueue::new(1 << 20);
     let (first, second) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
     put(&fair, first, 0..1);
     put(&fair, second, 0..1);
@@ -109,17 +109,17 @@ fn a_reply_that_is_longer_than_all_memory_is_made_alone() {
 
 #[test]
 fn what_was_booked_and_not_used_is_free_again() {
-    let fair = Fair::new(10 << 20);
+    let fair = FairQueue::new(10 << 20);
     let number = fair.enter(9).unwrap();
     put(&fair, number, 0..2);
-    let (mut booking, request) = fair.next_request().unwrap();
-    booking.book(9 << 20).unwrap();
-    fair.put_reply(booking, frame(request.0.request));
-    assert!(fair.now().1 < 1 << 20);
-    let (mut booking, _) = fair.next_request().unwrap();
-    booking.book(3 << 20).unwrap();
-    drop(booking);
-    assert!(fair.now().1 < 1 << 20);
+    let (mut reservation, request) = fair.next_request().unwrap();
+    reservation.reserve(9 << 20).unwrap();
+    fair.put_reply(reservation, frame(request.0.request));
+    assert!(fair.usage().1 < 1 << 20);
+    let (mut reservation, _) = fair.next_request().unwrap();
+    reservation.reserve(3 << 20).unwrap();
+    drop(reservation);
+    assert!(fair.usage().1 < 1 << 20);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use feedline_memory::Mutex;
 use super::{LinkCounters, LinkTerms};
 use crate::tls::Stream;
 use crate::wire::{
-    Arrival, Frame, FrameHead, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
+    Arrival, Frame, FrameHead, MAX_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
 };
 
 /// How long connecting may take.
@@ -39,6 +39,7 @@ impl Connection {
                     socket.set_nodelay(true)?;
                     socket.set_write_timeout(Some(SEND_TIME))?;
                     let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
+                    // An IPv6 address is written in brackets before the port; a certificate names it without them.
                     let host = host.trim_start_matches('[').trim_end_matches(']');
                     let stream = Stream::connect(socket, CONNECT_TIME, host, terms.trust.as_ref())?;
                     let connection = Self {
@@ -68,6 +69,7 @@ impl Connection {
                 Reply::Refused { reason } => return Err(WireError::Refused(reason)),
                 Reply::Busy { reason } => return Err(WireError::Busy(reason)),
                 Reply::Challenge { challenge } => {
+                    // Without a token the proof is wrong on purpose. The server then answers with the reason.
                     let proof = terms.token.as_ref().map_or([0; 32], |token| token.proof(&challenge));
                     said = Request::Proof { proof };
                 }
@@ -80,6 +82,7 @@ impl Connection {
 
     /// Sends several requests at once.
     pub(super) fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
+        // Locked while writing: the frames must arrive in the order of their sequence numbers.
         let mut outgoing = self.outgoing.lock();
         let mut bytes = Vec::new();
         for request in requests {
@@ -117,7 +120,7 @@ impl Receiver<'_> {
     pub(super) fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
         self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
-        let head = FrameHead::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
+        let head = FrameHead::read(&mut self.from, &mut self.incoming, MAX_REPLY_BYTES);
         let head = head.and_then(|head| head.ok_or_else(ended)).map_err(|error| (None, error))?;
         head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
     }
@@ -139,6 +142,7 @@ struct CountingStream<'a> {
 impl Read for CountingStream<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&self.connection.stream).read(target)?;
+        // An atomic, because the keeper reads it from another thread without a lock. Milliseconds fit its purpose.
         let heard = self.connection.began.elapsed().as_millis() as u64;
         self.connection.heard_milliseconds.store(heard, Ordering::Relaxed);
         self.counts.received_bytes.fetch_add(read as u64, Ordering::Relaxed);

@@ -27,23 +27,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Shorter frames arrive in one piece and say nothing about the link's speed.
 const LONG_BYTES: u64 = 16 << 10;
 /// The fraction of long replies that must arrive piecewise. Otherwise the link is faster than its reader.
-const TELLING_SHARE: f64 = 0.1;
+const PIECEWISE_SHARE: f64 = 0.1;
 /// Bytes of long replies to receive before the speed is known.
-const FEWEST_BYTES: u64 = 256 << 10;
+const MIN_SPEED_BYTES: u64 = 256 << 10;
 
 /// Why a server cannot be reached.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum LinkError {
     #[error(
-        "the storage server {server} did not answer for {seconds:.0} s, asked {attempts} times; is `feedline storage` running there?"
+        "the storage server {server} did not answer for {seconds:.0} s, after {attempts} attempts; is `feedline storage` running there?"
     )]
     Gone { server: String, seconds: f64, attempts: u32, source: Arc<WireError> },
-    #[error("the storage server {server} refuses: {reason}")]
+    #[error("the storage server {server} rejects this client: {reason}")]
     Refused { server: String, reason: String },
     #[error("no TLS connection to the storage server {server}: {problem}")]
     Tls { server: String, problem: String },
-    #[error("what is said to or by the storage server {server} cannot be written or read")]
+    #[error("a message to or from the storage server {server} cannot be encoded or decoded")]
     Message { server: String, source: Arc<WireError> },
     #[error("the link to the storage server {server} was closed")]
     Closed { server: String },
@@ -75,19 +75,23 @@ pub struct LinkCounts {
     /// ...and the time from their heads to their ends.
     pub long_seconds: f64,
     /// Bytes of these that arrived after the first piece of their reply...
-    pub telling_bytes: u64,
+    pub piecewise_bytes: u64,
     /// ...and the time in which they arrived.
-    pub telling_seconds: f64,
+    pub piecewise_seconds: f64,
 }
 
 impl LinkCounts {
     /// The speed of the link, once enough was received. Bytes that arrive piecewise show it. If nearly all replies are complete as
     /// soon as they are read, the link is at least as fast as its reader.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        let is_telling = self.telling_bytes as f64 >= TELLING_SHARE * self.long_bytes as f64;
-        let (bytes, seconds) =
-            if is_telling { (self.telling_bytes, self.telling_seconds) } else { (self.long_bytes, self.long_seconds) };
-        (self.long_bytes >= FEWEST_BYTES && seconds > 0.0).then(|| bytes as f64 / seconds)
+        let is_piecewise = self.piecewise_bytes as f64 >= PIECEWISE_SHARE * self.long_bytes as f64;
+        let (bytes, seconds) = if is_piecewise {
+            (self.piecewise_bytes, self.piecewise_seconds)
+        } else {
+            (self.long_bytes, self.long_seconds)
+        };
+        // Piecewise bytes exclude the first piece of each reply, which may have waited in a buffer and would look too fast.
+        (self.long_bytes >= MIN_SPEED_BYTES && seconds > 0.0).then(|| bytes as f64 / seconds)
     }
 
     /// The traffic since earlier counts.
@@ -99,8 +103,8 @@ impl LinkCounts {
             received_bytes: self.received_bytes - earlier.received_bytes,
             long_bytes: self.long_bytes - earlier.long_bytes,
             long_seconds: self.long_seconds - earlier.long_seconds,
-            telling_bytes: self.telling_bytes - earlier.telling_bytes,
-            telling_seconds: self.telling_seconds - earlier.telling_seconds,
+            piecewise_bytes: self.piecewise_bytes - earlier.piecewise_bytes,
+            piecewise_seconds: self.piecewise_seconds - earlier.piecewise_seconds,
         }
     }
 }
@@ -112,8 +116,8 @@ struct LinkCounters {
     received_bytes: AtomicU64,
     long_bytes: AtomicU64,
     long_nanoseconds: AtomicU64,
-    telling_bytes: AtomicU64,
-    telling_nanoseconds: AtomicU64,
+    piecewise_bytes: AtomicU64,
+    piecewise_nanoseconds: AtomicU64,
 }
 
 /// The server, and how to reach it.
@@ -182,8 +186,8 @@ impl Link {
             received_bytes: count(&self.counts.received_bytes),
             long_bytes: count(&self.counts.long_bytes),
             long_seconds: seconds(&self.counts.long_nanoseconds),
-            telling_bytes: count(&self.counts.telling_bytes),
-            telling_seconds: seconds(&self.counts.telling_nanoseconds),
+            piecewise_bytes: count(&self.counts.piecewise_bytes),
+            piecewise_seconds: seconds(&self.counts.piecewise_nanoseconds),
         }
     }
 
@@ -219,6 +223,6 @@ impl fmt::Debug for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.talk.forget(self.number);
+        self.talk.cancel(self.number);
     }
 }

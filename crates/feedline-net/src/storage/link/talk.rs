@@ -46,7 +46,7 @@ struct TalkState {
     unsent: VecDeque<u64>,
     connection: Option<Arc<Connection>>,
     /// When something was last sent.
-    spoken: Instant,
+    last_sent: Instant,
     /// The earliest time of the next attempt to connect, and the pause after it.
     next_try: Instant,
     pause: Duration,
@@ -60,8 +60,8 @@ struct PendingRequest {
     /// When it was last sent.
     sent: Option<Instant>,
     attempts: u32,
-    /// When the current trouble started.
-    trouble: Option<Instant>,
+    /// When the first failed attempt began. Never reset, because a reply ends the request.
+    failing_since: Option<Instant>,
     traffic: LinkTraffic,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for Talk {
 }
 
 /// Ends requests with an error.
-fn tell(ended: impl IntoIterator<Item = PendingRequest>, error: impl Fn(&PendingRequest) -> LinkError) {
+fn fail_all(ended: impl IntoIterator<Item = PendingRequest>, error: impl Fn(&PendingRequest) -> LinkError) {
     for waiting in ended {
         let error = error(&waiting);
         (waiting.done)(Err(error), waiting.traffic);
@@ -94,7 +94,7 @@ impl Talk {
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
             connection: None,
-            spoken: Instant::now(),
+            last_sent: Instant::now(),
             next_try: Instant::now(),
             pause: FIRST_PAUSE,
             has_keeper: false,
@@ -113,6 +113,7 @@ impl Talk {
     pub(super) fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
         let frame = Frame::new(number, request, Vec::new());
         let mut state = self.state.lock();
+        // The thread starts with the first request, so a link that is never used costs nothing.
         let started = if state.has_keeper { Ok(()) } else { self.start_keeper() };
         state.has_keeper |= started.is_ok();
         let request = match started.map_err(WireError::from).and(frame) {
@@ -124,7 +125,7 @@ impl Talk {
             }
         };
         let traffic = LinkTraffic::default();
-        let waiting = PendingRequest { request, done, sent: None, attempts: 0, trouble: None, traffic };
+        let waiting = PendingRequest { request, done, sent: None, attempts: 0, failing_since: None, traffic };
         state.waiting.insert(number, waiting);
         state.unsent.push_back(number);
         drop(state);
@@ -137,10 +138,11 @@ impl Talk {
     }
 
     /// Cancels a request.
-    pub(super) fn forget(&self, number: u64) {
+    pub(super) fn cancel(&self, number: u64) {
         if self.is_of_this_process() {
-            let forgotten = self.state.lock().waiting.remove(&number);
-            drop(forgotten);
+            // The callback may own large buffers or call back into this link. It is dropped without the lock.
+            let cancelled = self.state.lock().waiting.remove(&number);
+            drop(cancelled);
         }
     }
 
@@ -192,6 +194,7 @@ impl Talk {
             }
             let now = Instant::now();
             let until = match state.connection.clone() {
+                // Without requests there is no reason to connect. Waits for `ask` without a time limit.
                 None if state.waiting.is_empty() => None,
                 None if state.next_try <= now => return KeeperStep::Connect,
                 None => Some(state.next_try),
@@ -199,16 +202,18 @@ impl Talk {
                     return KeeperStep::Send(connection, self.write(&mut state, now));
                 }
                 Some(connection) => {
+                    // Two limits for the oldest request: its own age, and the time in which the server has sent nothing at all.
                     let oldest = state.waiting.values().next().and_then(|waiting| waiting.sent);
                     let until = oldest.map(|sent| (sent + LONGEST_REPLY).min(sent.max(connection.heard()) + SILENCE));
                     if until.is_some_and(|until| until <= now) {
                         return KeeperStep::GiveUp(connection);
                     }
-                    let alive = oldest.map(|_| state.spoken + ALIVE_EVERY);
+                    let alive = oldest.map(|_| state.last_sent + ALIVE_EVERY);
                     if alive.is_some_and(|alive| alive <= now) {
-                        state.spoken = now;
+                        state.last_sent = now;
                         return KeeperStep::SayAlive(connection);
                     }
+                    // Both are `Some` if a request is pending, otherwise both are `None`.
                     until.min(alive)
                 }
             };
@@ -222,10 +227,11 @@ impl Talk {
     /// The next requests to send.
     fn write(&self, state: &mut TalkState, now: Instant) -> Vec<Arc<Frame>> {
         let (mut requests, mut bytes) = (Vec::new(), 0);
-        state.spoken = now;
+        state.last_sent = now;
         while bytes < WRITE_BYTES
             && let Some(number) = state.unsent.pop_front()
         {
+            // Cancelled requests are only removed from `waiting`. They are skipped here.
             let Some(waiting) = state.waiting.get_mut(&number) else { continue };
             bytes += waiting.request.wire_bytes();
             requests.push(Arc::clone(&waiting.request));
@@ -249,11 +255,13 @@ impl Talk {
         });
         let mut state = self.state.lock();
         match started {
+            // `close` came while this thread connected. It found no connection to end, so it is ended here.
             Ok(connection) if state.is_closed => {
                 drop(state);
                 connection.end();
             }
             Ok(connection) => {
+                // A new connection knows none of the pending requests, so all are sent again, oldest first.
                 state.unsent = state.waiting.keys().copied().collect();
                 state.connection = Some(connection);
             }
@@ -266,9 +274,10 @@ impl Talk {
                 };
                 let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
-                tell(waiting.into_values(), |_| refused.clone());
+                fail_all(waiting.into_values(), |_| refused.clone());
             }
             Err(error) => {
+                // A failed connection counts as an attempt of every pending request.
                 state.waiting.values_mut().for_each(|waiting| waiting.attempts += 1);
                 self.failed(state, began, error);
             }
@@ -299,10 +308,11 @@ impl Talk {
             let add = |counter: &AtomicU64, more: u64| counter.fetch_add(more, Ordering::Relaxed);
             add(&self.counts.long_bytes, bytes);
             add(&self.counts.long_nanoseconds, arrival.time.as_nanos() as u64);
-            add(&self.counts.telling_bytes, arrival.later_bytes);
-            add(&self.counts.telling_nanoseconds, arrival.later_time.as_nanos() as u64);
+            add(&self.counts.piecewise_bytes, arrival.later_bytes);
+            add(&self.counts.piecewise_nanoseconds, arrival.later_time.as_nanos() as u64);
         }
         let mut state = self.state.lock();
+        // A reply shows that the server works again, so the backoff starts over.
         state.pause = FIRST_PAUSE;
         let waiting = state.waiting.remove(&frame.request);
         drop(state);
@@ -318,6 +328,7 @@ impl Talk {
     fn lost(&self, connection: &Arc<Connection>, error: WireError) {
         connection.end();
         let mut state = self.state.lock();
+        // Sender and receiver may both report the same broken connection. Only the first report counts.
         if state.connection.take_if(|kept| Arc::ptr_eq(kept, connection)).is_some() {
             self.failed(state, Instant::now(), error);
         }
@@ -325,26 +336,28 @@ impl Talk {
 
     /// Continues after an attempt that began at `since` failed. Fails requests that have waited too long.
     fn failed(&self, mut state: MutexGuard<'_, TalkState>, since: Instant, error: WireError) {
+        // Exponential backoff. A request fails now if the next attempt would come after its patience has ended.
         let (now, pause) = (Instant::now(), state.pause);
         state.next_try = now + pause;
         state.pause = (pause * 2).min(LONGEST_PAUSE);
         state.unsent.clear();
         for waiting in state.waiting.values_mut() {
-            waiting.trouble.get_or_insert(since);
+            waiting.failing_since.get_or_insert(since);
         }
-        let troubled = |waiting: &PendingRequest| waiting.trouble.map_or(Duration::ZERO, |trouble| now - trouble);
+        let failing_time = |waiting: &PendingRequest| waiting.failing_since.map_or(Duration::ZERO, |since| now - since);
         let patience = self.terms.patience;
-        let ended: Vec<_> = state.waiting.extract_if(.., |_, waiting| troubled(waiting) + pause > patience).collect();
+        let ended: Vec<_> =
+            state.waiting.extract_if(.., |_, waiting| failing_time(waiting) + pause > patience).collect();
         drop(state);
         self.changed.notify_one();
-        tracing::debug!(%error, server = self.terms.server, "a connection has ended");
+        tracing::debug!(%error, server = self.terms.server, "lost the connection to a storage server");
         let source = Arc::new(error);
         let gone = |waiting: &PendingRequest| LinkError::Gone {
             server: self.terms.server.clone(),
-            seconds: troubled(waiting).as_secs_f64(),
+            seconds: failing_time(waiting).as_secs_f64(),
             attempts: waiting.attempts,
             source: Arc::clone(&source),
         };
-        tell(ended.into_iter().map(|(_, waiting)| waiting), gone);
+        fail_all(ended.into_iter().map(|(_, waiting)| waiting), gone);
     }
 }

@@ -1,17 +1,18 @@
-//! Files that are whole or not there.
+//! Writes files that are either complete or absent.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes a file under another name and renames it, so that it is whole as soon as it is there.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file under another name and renames it. A file of the final name is always complete.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_added_extension("part");
-    // What a run that was killed left there, or a link that somebody put there, is removed, not followed.
+    // A leftover of a killed run, or a link that someone placed there, is removed. `create_new` does not follow links.
     fs::remove_file(&part).unwrap_or_default();
     let written = fs::File::create_new(&part).and_then(|mut file| file.write_all(bytes));
+    // A rename within a folder is atomic (POSIX): readers see the old file or the new one.
     written.and_then(|()| fs::rename(&part, path)).inspect_err(|_| {
-        // The first error is the one to tell; the part may not even be there.
+        // Only the first error is reported. The partial file may not exist.
         fs::remove_file(&part).unwrap_or_default();
     })
 }
@@ -26,7 +27,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::write(at("precious"), b"not ours").unwrap();
         std::os::unix::fs::symlink(at("precious"), at("a.jpg.part")).unwrap();
-        write_whole(&at("a.jpg"), b"bytes").unwrap();
+        write_atomically(&at("a.jpg"), b"bytes").unwrap();
         assert_eq!(
             (fs::read(at("precious")).unwrap(), fs::read(at("a.jpg")).unwrap()),
             (b"not ours".to_vec(), b"bytes".to_vec())
@@ -38,7 +39,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.jpg");
         fs::create_dir(&path).unwrap();
-        assert!(write_whole(&path, b"bytes").is_err());
+        assert!(write_atomically(&path, b"bytes").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the folder that was in the way");
     }
 }
