@@ -111,7 +111,7 @@ def test_a_shard_index_of_a_later_version_is_made_again(
     shard = kept_shard(tmp_path, version=TOO_NEW)
     with caplog.at_level(logging.INFO, logger="feedline"):
         assert shard_stream(shard) == expected
-    assert "indexes were stale or damaged, and were made anew" in caplog.text
+    assert "rebuilt indexes that were stale or damaged" in caplog.text
     assert len(list((own_cache / "shards").iterdir())) == 1
 
 

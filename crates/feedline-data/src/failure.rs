@@ -69,6 +69,7 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
 /// The text of an error without the excerpts that parsers put on separate lines.
 fn flat(error: &(dyn StdError + 'static)) -> String {
     let text = error.to_string();
+    // A TOML parser prints excerpts such as `3 | batch_size = x` and `  |     ^`: a line number and a bar.
     let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_excerpt(line)).collect();
     lines.join("; ")

@@ -72,6 +72,7 @@ impl FolderSource {
     /// Lists the pictures below the root of `store`. Messages call it `root`.
     pub fn open(root: &str, store: Arc<dyn Store>, options: FolderOptions) -> Result<Self, SourceError> {
         let extensions = options.extensions()?;
+        // A store may call the filter from several threads.
         let beside: Mutex<Beside> = Mutex::default();
         let names = store.list(&|name| {
             let is_picture = has_extension(name, &extensions);
@@ -86,22 +87,34 @@ impl FolderSource {
             let (root, others, extensions) = (root.to_owned(), others as usize, extensions.join(" "));
             return Err(SourceError::NoPictures { root, others, extensions });
         }
+        // Sub-folders with at least one picture. `beside` has the folders in which other files were found, or nothing at all.
         let filled: BTreeSet<String> = names.iter().filter_map(class_of).map(str::to_owned).collect();
         let empty: Vec<String> = folders.difference(&filled).cloned().collect();
         if !empty.is_empty() && !options.allow_empty {
             let extensions = extensions.join(" ");
             return Err(SourceError::EmptyClasses { root: root.to_owned(), classes: some(&empty), extensions });
         }
+        // Empty folders are numbered too, so that a class keeps its number whatever its folder contains.
         folders.extend(filled);
         let classes = options.number(root, folders)?;
         let labels = labels(&names, &classes);
+        // All pictures without a sub-folder is a valid data set without classes. Only a mixture is suspicious.
         let loose = labels.iter().filter(|&&label| label < 0).count();
         if loose > 0 && loose < labels.len() {
-            tracing::warn!(root, pictures = loose, "pictures beside the sub-folders have label -1; move them into one");
+            tracing::warn!(
+                root,
+                pictures = loose,
+                "pictures outside the sub-folders have label -1; move them into a sub-folder"
+            );
         }
         if others > 0 {
             let kinds = kinds(&skipped);
-            tracing::warn!(root, files = others, kinds, "left out files that are no pictures; extensions= chooses");
+            tracing::warn!(
+                root,
+                files = others,
+                kinds,
+                "left out files that are not pictures; set extensions= to choose endings"
+            );
         }
         let (root, skipped) = (root.to_owned(), others);
         Ok(Self { root, store, options, names, classes, labels, skipped })
@@ -130,7 +143,9 @@ impl FolderOptions {
             _ if endings.is_empty() => {
                 Err(SourceError::Parameter("extensions is empty; leave it out to take all pictures".to_owned()))
             }
-            Some(wrong) => Err(SourceError::Parameter(format!("extensions has {wrong:?}; endings are like \".jpg\""))),
+            Some(wrong) => Err(SourceError::Parameter(format!(
+                "extensions has {wrong:?}, which is not an ending such as \".jpg\""
+            ))),
             None => Ok(endings),
         }
     }
@@ -157,6 +172,7 @@ impl Beside {
         {
             self.folders.insert(folder.to_owned());
         }
+        // A store names a folder with a final slash. It is no file, so it is not counted.
         if !name.ends_with('/') {
             let base = name.rsplit('/').next().unwrap_or_default();
             let ending = base.rsplit_once('.').map_or("no extension".to_owned(), |(_, ending)| format!(".{ending}"));
@@ -172,6 +188,8 @@ fn class_of(name: &str) -> Option<&str> {
 
 fn has_extension(name: &str, extensions: &[String]) -> bool {
     extensions.iter().any(|ending| {
+        // A file called `.jpg` has no name before its ending. The ending may start inside a UTF-8 character, where slicing
+        // panics.
         name.len() > ending.len()
             && name.is_char_boundary(name.len() - ending.len())
             && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending)

@@ -31,7 +31,8 @@ impl SyntheticSource {
     pub fn new(samples: u64, shape: Vec<usize>) -> Result<Self, SourceError> {
         let is_possible = array_bytes(Dtype::U8, &shape).is_some_and(|bytes| bytes > 0);
         if samples == 0 || !is_possible {
-            let text = format!("synthetic({samples}, {shape:?}): there have to be samples, and bytes in each");
+            let text =
+                format!("synthetic({samples}, {shape:?}): there have to be samples, and bytes in each");
             return Err(SourceError::Parameter(text));
         }
         Ok(Self { samples, shape })
@@ -59,6 +60,7 @@ impl Source for SyntheticSource {
     }
 
     fn make(&self, id: SampleId, _field: &str, target: &mut [u8]) {
+        // One random start per sample, then a counter through `mix`, eight bytes at a time. The last piece may be shorter.
         let first = StreamKey::new(Seed(0), Epoch(0), Purpose::Content).bits(id.0, 0, 0);
         for (number, bytes) in target.chunks_mut(8).enumerate() {
             bytes.copy_from_slice(&mix(first.wrapping_add(number as u64)).to_le_bytes()[..bytes.len()]);

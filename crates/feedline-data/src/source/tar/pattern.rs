@@ -79,6 +79,7 @@ impl Patterns {
         let mut addressed: Vec<(String, FoundShard)> =
             found.into_iter().map(|shard| (shard.store.address(&shard.name), shard)).collect();
         addressed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Two patterns may match the same shard.
         addressed.dedup_by(|(a, _), (b, _)| a == b);
         Ok(addressed.into_iter().map(|(_, shard)| shard).collect())
     }
@@ -113,10 +114,11 @@ impl ShardPattern {
             }
             return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
         }
-        // A file may really have such a name.
+        // A file on disk may contain these characters in its name. A peer is not asked, since that would cost a request per pattern.
         if !store.is_remote() && store.open(rest).is_ok() {
             return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
         }
+        // `*` does not match a slash, as in a shell.
         let glob = GlobBuilder::new(rest).literal_separator(true).build();
         let glob = glob.map_err(|error| SourceError::Parameter(format!("{path:?} is not a pattern: {error}")))?;
         let which = Which::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
@@ -144,7 +146,7 @@ impl ShardPattern {
                         folder,
                         shards,
                         first,
-                        "left out compressed shards; unpack them to plain .tar files"
+                        "left out compressed shards; decompress them to plain .tar files"
                     );
                 }
                 names
@@ -191,6 +193,7 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let range = |open: usize| {
         let close = open + pattern[open..].find('}')?;
         let (first, last) = pattern[open + 1..close].split_once("..")?;
+        // At most 18 digits, so that the number fits into 64 bits.
         let is_number =
             |text: &str| !text.is_empty() && text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit());
         (is_number(first) && is_number(last)).then_some((open, close, first, last))
@@ -198,14 +201,17 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let Some((open, close, first, last)) = pattern.match_indices('{').find_map(|(open, _)| range(open)) else {
         return Ok(vec![pattern.to_owned()]);
     };
-    let wrong = || SourceError::Parameter(format!("{pattern:?} names no range of at most {MOST_NUMBERED} shards"));
+    let wrong =
+        || SourceError::Parameter(format!("{pattern:?} is not an ascending range of at most {MOST_NUMBERED} shards"));
     let (from, to): (u64, u64) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
     if from > to || to - from >= MOST_NUMBERED {
         return Err(wrong());
     }
+    // `{000..146}` pads with zeros to the width of its first number, `{0..146}` to width 1, which is none.
     let digits = if first.starts_with('0') { first.len() } else { 0 };
     let mut all = Vec::new();
     for number in from..=to {
+        // The rest of the pattern may contain further ranges.
         all.extend(numbered(&format!("{}{number:0digits$}{}", &pattern[..open], &pattern[close + 1..]))?);
         if all.len() as u64 > MOST_NUMBERED {
             return Err(wrong());
