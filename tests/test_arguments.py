@@ -108,7 +108,7 @@ def test_a_wrong_rank_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("sampler", [[0, 1], fl.weighted([1.0] * 6), fl.class_balanced()])
 def test_a_sampler_beside_shuffle_is_refused(sampler: Any) -> None:
-    check("shuffle is true beside a sampler; a sampler is the order", shuffle=True, sampler=sampler)
+    check("shuffle is true beside a sampler; the sampler decides the order", shuffle=True, sampler=sampler)
 
 
 def test_class_balanced_without_classes_is_refused() -> None:

@@ -212,7 +212,7 @@ def test_a_log_that_does_not_fit_is_named(tmp_path: Path) -> None:
         make(order=fl.arrival(replay=tmp_path / "notes"))
     with pytest.raises(fl.FeedlineError, match="not a log of this plan"):
         first(make(order=fl.arrival(log=log), seed=6), 1)
-    with pytest.raises(fl.PlanError, match="what is replayed has a log"):
+    with pytest.raises(fl.PlanError, match="a replayed run already has a log"):
         make(order=fl.arrival(replay=log, log=log))
 
 

@@ -49,6 +49,7 @@ impl Axes {
     /// If the array is a picture with 1 or 3 channels: its axes and the number of channels.
     pub(crate) fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
         match (*shape.first_chunk::<3>()?, shape.len()) {
+            // For unknown axes, channels first is tried first, as torch lays pictures out.
             ([Some(channels @ (1 | 3)), _, _], 3) if self != Self::Hwc => Some((Self::Chw, channels)),
             ([_, _, Some(channels @ (1 | 3))], 3) if self != Self::Chw => Some((Self::Hwc, channels)),
             _ => None,
@@ -126,7 +127,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Bytes => f.write_str("encoded bytes"),
             Self::Text => f.write_str("text"),
-            Self::Any => f.write_str("what a function returns"),
+            Self::Any => f.write_str("the result of a function"),
             Self::Pixels(pixels) if pixels.is_mask => f.write_str("a mask"),
             Self::Pixels(_) => f.write_str("pixels"),
             Self::Volume(volume) if volume.is_label => write!(f, "a label volume of {}", volume.dtype.name()),

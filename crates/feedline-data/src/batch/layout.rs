@@ -34,7 +34,7 @@ pub struct BatchLayout {
 
 /// A batch that does not fit into memory.
 #[derive(Debug, thiserror::Error)]
-#[error("a batch of {batch_size} samples of {types} does not fit in the address space")]
+#[error("a batch of {batch_size} samples of {types} does not fit into the address space")]
 pub(crate) struct BatchTooLarge {
     batch_size: usize,
     types: String,
@@ -55,6 +55,7 @@ impl BatchLayout {
                     slot_bytes.push(bytes);
                     FieldForm::Region { region: slot_bytes.len() - 1, dtype, shape }
                 }
+                // Shapes are known only at run time. `stack` checks that they are equal.
                 None => FieldForm::Stacked,
             };
             fields.push((Arc::clone(name), form));

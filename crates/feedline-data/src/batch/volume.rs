@@ -94,8 +94,10 @@ impl<'s> Volume<'s> {
             return Ok(Arc::clone(known));
         }
         assert!(self.excerpt.is_none() && self.dtype == Dtype::U8, "the foreground is that of a whole label");
+        // The search allocates on its own, so its upper limit is reserved in the budget first.
         workspace.reserve(Foreground::search_bytes(self.sides))?;
         let found = Foreground::of(&self.memory, self.sides, || workspace.cancel().check())?;
+        // The first result wins if two threads search at once. Both are equal.
         Ok(Arc::clone(self.foreground.get_or_init(|| Arc::new(found))))
     }
 }

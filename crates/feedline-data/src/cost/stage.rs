@@ -25,10 +25,10 @@ impl Size {
 
 /// The cost of a stage by the kind of work.
 #[derive(Debug, Default)]
-pub(super) struct Stage([Taken; 3]);
+pub(super) struct Stage([StageCost; 3]);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct StageCost {
     mean: Mean,
     /// Models by bytes and by elements.
     by_size: Mutex<[Fit; 2]>,
@@ -59,12 +59,12 @@ impl Stage {
             WorkHint::Usual if !is_seen(WorkHint::Usual) && is_seen(WorkHint::Search) => WorkHint::Search,
             seen => seen,
         };
-        let taken = &self.0[work_hint as usize];
-        let fits = taken.by_size.lock();
-        let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
-        let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
+        let cost = &self.0[work_hint as usize];
+        let fits = cost.by_size.lock();
+        let models = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
+        let best = models.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
         let nanos = best.and_then(|(fit, number)| fit.predict(number as f64));
-        nanos.map_or_else(|| taken.mean.get(), |nanos| Duration::from_nanos(nanos as u64))
+        nanos.map_or_else(|| cost.mean.get(), |nanos| Duration::from_nanos(nanos as u64))
     }
 }
 

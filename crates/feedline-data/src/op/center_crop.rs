@@ -30,7 +30,8 @@ impl CenterCrop {
 
     fn rect(&self, width: u32, height: u32) -> Rect {
         let (target_height, target_width) = self.size.height_width();
-        let middle = |has: u32, wants: u32| (f64::from(has - wants) / 2.0).round_ties_even() as u32;
+        // Python's `round`, which torchvision uses, rounds a half to the even neighbour.
+        let middle = |side: u32, target: u32| (f64::from(side - target) / 2.0).round_ties_even() as u32;
         Rect {
             left: middle(width, target_width),
             top: middle(height, target_height),
@@ -58,6 +59,7 @@ impl Op for CenterCrop {
 
     fn needs(&self, _: &Draw, facts: Facts) -> Option<Need> {
         let Facts { width, height } = facts;
+        // A picture that is padded is needed as a whole.
         self.padding(width, height).is_none().then(|| Need { rect: self.rect(width, height), resized: None })
     }
 

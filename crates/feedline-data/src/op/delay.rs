@@ -100,11 +100,13 @@ fn sleep(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
 }
 
 fn spin(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
+    // CPU time, not wall time: the op costs the same on a busy machine.
     let end = thread_cpu_time() + time;
     let mut number = 1_u64;
     while thread_cpu_time() < end {
         cancel.check()?;
         for _ in 0..SPINS {
+            // A step of Knuth's linear congruential generator. `black_box` keeps the compiler from removing the loop.
             number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }

@@ -23,6 +23,7 @@ pub(super) struct Grayscale {
 
 /// ITU-R 601-2 luma in fixed point, as Pillow computes it.
 pub(super) fn luma(rgb: [u8; 3]) -> u8 {
+    // 0.299, 0.587 and 0.114 times 2^16. Adding 2^15 rounds.
     ((u32::from(rgb[0]) * 19595 + u32::from(rgb[1]) * 38470 + u32::from(rgb[2]) * 7471 + 0x8000) >> 16) as u8
 }
 

@@ -73,6 +73,7 @@ pub(super) fn resize(
 ) -> Result<(), OpError> {
     for name in on.names() {
         let source = sample.take_pixels(name)?;
+        // Resampling to the same size would change nothing.
         if (source.height, source.width) == (height, width) {
             sample.put(name, Value::Pixels(source));
             continue;

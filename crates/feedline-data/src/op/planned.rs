@@ -73,6 +73,8 @@ impl PlannedOp {
         let decodes =
             |op: &Self, field: &str| &*op.name == "DecodeImage" && op.op.on().names().any(|name| name == field);
         self.op.check(types).map_err(|cause| {
+            // If a decoder comes later in the chain, the order of the ops is wrong. That message helps more than "add
+            // DecodeImage".
             let decoder = match &cause {
                 CheckError::Needs { field, has: Kind::Bytes, .. } => later.iter().find(|op| decodes(op, field)),
                 _ => None,

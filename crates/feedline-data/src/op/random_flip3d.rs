@@ -62,6 +62,7 @@ impl Op for RandomFlip3d {
                     _ => flip::<8>(channel, sides, axes, workspace)?,
                 }
             }
+            // The boxes of the foreground are at other places now.
             sample.put(name, Value::Volume(volume.with_foreground(None)));
         }
         Ok(())
@@ -75,6 +76,7 @@ fn flip<const N: usize>(
     workspace: &Workspace,
 ) -> Result<(), Cancelled> {
     if depth_axis {
+        // A plane is contiguous, so the depth axis is flipped by swapping planes, the height axis by swapping rows.
         flip_pieces(volume, height * width * N);
     }
     for plane in volume.chunks_exact_mut(height * width * N) {

@@ -37,8 +37,10 @@ impl RandomResizedCrop {
         let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
         let (full_width, full_height) = (f64::from(width), f64::from(height));
         for attempt in 0..ATTEMPTS {
+            // Each attempt has four draws of its own, so a rejected attempt does not shift later draws.
             let first = attempt * 4;
             let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            // The aspect ratio is uniform on a logarithmic scale. `libm` gives the same bits on every machine.
             let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
             let crop_width = (area * aspect).sqrt().round_ties_even();
             let crop_height = (area / aspect).sqrt().round_ties_even();

@@ -33,6 +33,7 @@ impl Resize {
         };
         let (short, long) = (width.min(height), width.max(height));
         let mut new_short = u64::from(short_target);
+        // Integer division truncates, as `int()` does in torchvision.
         let mut new_long = new_short * u64::from(long) / u64::from(short);
         if let Some(limit) = self.max_size.map(u64::from).filter(|&limit| new_long > limit) {
             new_short = limit * new_short / new_long;
@@ -54,7 +55,7 @@ impl Op for Resize {
             (Size::Square(side), Some(limit)) if limit <= side => {
                 Some(format!("max_size is {limit}, but has to exceed size, which is {side}"))
             }
-            (Size::Sides(_), Some(_)) => Some("max_size goes with one number for size, the shorter side".to_owned()),
+            (Size::Sides(_), Some(_)) => Some("max_size needs a single number for size, the shorter side".to_owned()),
             _ => None,
         };
         if let Some(problem) = problem {

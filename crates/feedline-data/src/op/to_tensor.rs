@@ -101,6 +101,7 @@ fn write(view: View<'_>, form: (Dtype, Layout), affine: Option<&Affine>, simd: S
         (Dtype::BF16, Layout::Hwc) => kernels::interleaved_bf16(view, affine, simd, target),
         (Dtype::U8, Layout::Chw) => kernels::planes_u8(view, simd, target),
         (Dtype::U8, Layout::Hwc) => {
+            // The picture may be a crop inside a larger one, so its rows are copied one by one.
             let row = view.width as usize * usize::from(view.channels);
             for (target, source) in target.chunks_exact_mut(row.max(1)).zip(view.pixels.chunks(view.stride.max(1))) {
                 target.copy_from_slice(&source[..row]);

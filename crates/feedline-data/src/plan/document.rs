@@ -51,6 +51,7 @@ impl Document {
             Some(config) => config.try_into().map_err(|source| parameters("[run]", source))?,
             None => RunConfig::default(),
         };
+        // All other keys are settings. Unknown ones are rejected by their type.
         let settings = toml::Value::Table(table).try_into().map_err(|source| parameters("the plan", source))?;
         Ok(Self { source, ops, settings, config })
     }
@@ -100,6 +101,7 @@ const PATHS: [&str; 6] = ["root", "path", "shards", "images", "labels", "fields"
 fn make_absolute(source: &mut toml::Table, folder: &Path) {
     for (key, value) in source.iter_mut() {
         match value {
+            // A subset contains the table of its parent source.
             toml::Value::Table(parent) if key == "of" => make_absolute(parent, folder),
             value if PATHS.contains(&&**key) => join_paths(value, folder),
             _ => {}

@@ -31,8 +31,7 @@ impl SyntheticSource {
     pub fn new(samples: u64, shape: Vec<usize>) -> Result<Self, SourceError> {
         let is_possible = array_bytes(Dtype::U8, &shape).is_some_and(|bytes| bytes > 0);
         if samples == 0 || !is_possible {
-            let text =
-                format!("synthetic({samples}, {shape:?}): there have to be samples, and bytes in each");
+            let text = format!("synthetic({samples}, {shape:?}): there have to be samples, and bytes in each");
             return Err(SourceError::Parameter(text));
         }
         Ok(Self { samples, shape })

@@ -68,6 +68,7 @@ impl fmt::Debug for Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
+        // Cancelling a finished fetch has no effect, so an answered one may run this too.
         if let Some(cancel) = self.0.take() {
             cancel();
         }
@@ -83,6 +84,7 @@ pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) ->
         match answers.recv_timeout(CANCEL_POLL) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Timeout) => cancel.check()?,
+            // The peer dropped `done` without calling it, for example because its runtime was shut down.
             Err(RecvTimeoutError::Disconnected) => {
                 let (path, problem) = ("the peer".to_owned(), "was closed before it answered".to_owned());
                 return Ok(Answer { bytes: Err(StoreError::Content { path, problem }), traffic: Traffic::default() });
@@ -131,6 +133,7 @@ pub fn read_ranges(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Vec
         let sender = sender.clone();
         remote.fetch(range.clone(), Box::new(move |answer| drop(sender.send((number, answer)))))
     };
+    // All requests are in flight before the first answer is awaited. Dropping them on an error cancels the rest.
     let _fetches: Vec<Fetch> = ranges.iter().enumerate().map(fetch).collect();
     let mut parts = vec![Vec::new(); ranges.len()];
     for (number, answer) in answers.iter().take(ranges.len()) {
