@@ -27,6 +27,7 @@ impl HeldBytes {
 
     /// Takes over everything from `other`, in the same budget.
     pub fn absorb(&mut self, mut other: Self) {
+        // `other` is dropped with 0 bytes, so it returns nothing.
         self.bytes += std::mem::take(&mut other.bytes);
     }
 

@@ -95,6 +95,7 @@ impl Journal {
         let path = folder.join(NAME);
         let write = |source| PackError::Write { path: path.clone(), source };
         let file = open_appending(&path).map_err(write)?;
+        // The lock of the system is released when the process ends, even if it is killed.
         if file.try_lock().is_err() {
             return Err(PackError::Busy { folder: folder.to_owned() });
         }
@@ -107,6 +108,7 @@ impl Journal {
             if has_entries(folder).map_err(write)? {
                 return Err(PackError::NotEmpty { folder: folder.to_owned() });
             }
+            // Nothing but an empty or broken first line: start over.
             file.set_len(0).map_err(write)?;
             let mut journal = Self { path, file };
             journal.add(recipe)?;
@@ -122,6 +124,7 @@ impl Journal {
         }
         let finished: Vec<FinishedShard> = lines
             .map_while(|line| serde_json::from_str(line).ok())
+            // Pairs each shard with its first sample, which is the end of the shard before it.
             .scan(0, |first, shard: FinishedShard| Some((std::mem::replace(first, shard.next), shard)))
             .take_while(|(first, shard)| is_there(folder, shard) && is_current(*first, shard))
             .map(|(_, shard)| shard)
@@ -138,6 +141,7 @@ impl Journal {
     pub(super) fn add(&mut self, line: &impl Serialize) -> Result<(), PackError> {
         let mut text = serde_json::to_vec(line).expect("a journal holds plain data");
         text.push(b'\n');
+        // A line must be on disk before the next shard begins. Otherwise a crash could lose it and keep later files.
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         written.map_err(|source| PackError::Write { path: self.path.clone(), source })
     }

@@ -24,6 +24,7 @@ impl Keys {
                 break;
             }
             let common = common.get_or_insert_with(|| name[..folder_end(&name)].to_owned());
+            // Drop the last folder until the rest is a prefix of the name.
             while !name.starts_with(common.as_str()) {
                 common.truncate(folder_end(common.trim_end_matches('/')));
             }
@@ -38,9 +39,11 @@ impl Keys {
         let plain = plain(stem);
         let mut key = plain.clone();
         let mut attempt = 1;
+        // Hashes instead of texts: 16 bytes per key for millions of samples. A collision would only rename a key.
         while !self.taken.insert(xxh3_128(key.as_bytes())) {
             attempt += 1;
             key = match attempt {
+                // `a.jpg` and `a.png` become `a` and `a_png`. Further duplicates are numbered.
                 2 if !ending.is_empty() => format!("{plain}_{}", ending.to_lowercase()),
                 _ => format!("{plain}_{attempt}"),
             };
@@ -64,6 +67,7 @@ fn plain(stem: &str) -> String {
     let parts: Vec<&str> = stem.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let (base, folders) = parts.split_last().unwrap_or((&"_", &[]));
     let visible = |part: &str| {
+        // Readers skip names such as `__meta__` as metadata. Removing one underscore keeps the sample.
         if part.starts_with("__") && part.ends_with("__") { part[1..].to_owned() } else { part.to_owned() }
     };
     let mut key: Vec<String> = folders.iter().map(|part| visible(part)).collect();

@@ -36,6 +36,7 @@ impl OpMarks {
                 (Some(then), Some(now)) => format!("op {number} was {} and is {}", name(then), name(now)),
                 (Some(then), None) => format!("op {number}, {}, is missing", name(then)),
                 (None, Some(now)) => format!("op {number}, {}, is new", name(now)),
+                // Impossible: the number is below one of the lengths.
                 (None, None) => continue,
             };
             found.push(text);
