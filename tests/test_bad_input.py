@@ -282,7 +282,7 @@ def test_an_image_and_a_mask_of_other_sizes_are_a_bad_sample(tmp_path: Path) -> 
 
 def test_a_colour_picture_as_mask_is_a_bad_sample(tmp_path: Path) -> None:
     source = fl.files({"mask": [save(tmp_path / "a.png", natural(20, 30))]})
-    with pytest.raises(fl.SampleError, match="a mask needs one channel, but this PNG holds RGB colour"):
+    with pytest.raises(fl.SampleError, match="a mask needs one channel, but this PNG contains RGB colour"):
         list(fl.Loader(source, [ops.DecodeImage(on="mask")], batch_size=1))
 
 

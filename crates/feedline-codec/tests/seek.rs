@@ -162,7 +162,7 @@ fn sides_that_libjpeg_refuses_have_no_index() {
     let mut file = encode_jpeg_as(JpegCoding::Baseline, &[7; 64 * 8], (8, 64, 1), 80, Subsampling::Grey).unwrap();
     let size = file.windows(2).position(|window| window == [0xff, 0xc0]).unwrap() + 5;
     file[size..size + 2].copy_from_slice(&65_528_u16.to_be_bytes());
-    assert!(SeekIndex::build(&file).unwrap_err().to_string().contains("larger than libjpeg takes"));
+    assert!(SeekIndex::build(&file).unwrap_err().to_string().contains("larger than libjpeg accepts"));
 }
 
 #[test]
