@@ -37,6 +37,7 @@ impl fmt::Display for SampleFailure {
         if let Some(range) = &self.range {
             write!(f, ", bytes {range:?}")?;
         }
+        // Loading is not an op, so a failure without one happened there.
         match &self.op {
             Some(op) => write!(f, ") could not be prepared by {op}"),
             None => f.write_str(") could not be loaded"),

@@ -28,6 +28,8 @@ impl Remaining {
     /// The sample at `turn`, if the remaining samples come in the sampler's order.
     fn index_at(&self, turn: Turn) -> ShareIndex {
         let nth = usize::try_from(turn.0.saturating_sub(self.turns)).unwrap_or(usize::MAX);
+        // Pending samples come first. After them, turn and index agree again: `turns + pending.len()` samples lie below the next
+        // index.
         self.pending.get(nth).copied().unwrap_or(ShareIndex(turn.0))
     }
 

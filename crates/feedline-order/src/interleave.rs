@@ -19,10 +19,12 @@ impl Interleave {
 
     /// The place that is read at `step`, which must be below the length.
     pub(crate) fn place_at(&self, step: u64) -> u64 {
+        // The first `longer` readers have one place more than the others. They read it in a last, incomplete round.
         let (rounds, longer) = (self.len / self.readers, self.len % self.readers);
         let whole = rounds * self.readers;
         let (reader, round) =
             if step < whole { (step % self.readers, step / self.readers) } else { (step - whole, rounds) };
+        // The reader's part starts after the parts of the readers before it, up to `longer` of which are one place longer.
         reader * rounds + reader.min(longer) + round
     }
 }

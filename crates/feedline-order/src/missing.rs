@@ -22,9 +22,11 @@ impl Missing {
 
     /// Records a delivered sample.
     pub fn deliver(&mut self, index: ShareIndex) {
+        // The first index that is neither delivered nor missing.
         let next = self.delivered + self.indices.len() as u64;
         self.delivered += 1;
         if index.0 >= next {
+            // Everything between the old and the new greatest index was skipped.
             self.indices.extend((next..index.0).map(ShareIndex));
         } else {
             self.indices.remove(&index);

@@ -44,6 +44,7 @@ impl Share {
     pub fn samples(&self) -> u64 {
         let rest = self.epoch_len - self.offset;
         let world = u64::from(self.rank.world);
+        // With `drop_last`, whole batches of all ranks. Otherwise equal numbers on all ranks, rounded up with padding.
         if self.drop_last { rest / world / self.batch_size * self.batch_size } else { rest.div_ceil(world) }
     }
 
@@ -60,6 +61,7 @@ impl Share {
     /// The place of a sample of this rank.
     pub fn place(&self, index: ShareIndex) -> Place {
         let global = self.offset + index.0 * u64::from(self.rank.world) + u64::from(self.rank.rank);
+        // Positions past the end wrap around to the first samples of the epoch.
         Place { position: Position(global % self.epoch_len), is_padding: global >= self.epoch_len }
     }
 

@@ -76,6 +76,7 @@ impl Batch {
 
     /// The ids of its samples.
     pub fn ids(&self) -> Vec<i64> {
+        // The index is always int64, in native byte order.
         let bytes = self.field("index").map(FieldData::bytes).unwrap_or_default();
         bytes.as_chunks::<8>().0.iter().map(|id| i64::from_ne_bytes(*id)).collect()
     }

@@ -109,6 +109,7 @@ impl Kind {
             Self::Pixels(pixels) => {
                 let sides =
                     pixel_shape(pixels.height? as usize, pixels.width? as usize, pixels.channels, pixels.is_mask);
+                // Without a known height and width there is no fixed shape.
                 Some((Dtype::U8, sides))
             }
             Self::Volume(volume) => Some((volume.dtype, volume_shape(volume.channels, volume.sides?).to_vec())),
@@ -164,6 +165,7 @@ impl FieldTypes {
 
     /// Sets the kind of a field. Adds the field if it is new.
     pub fn set(&mut self, name: &str, kind: Kind) {
+        // Samples have few fields, so a linear search is faster than a map, and it keeps their order.
         match self.0.iter_mut().find(|(field, _)| &**field == name) {
             Some((_, old)) => *old = kind,
             None => self.0.push((name.into(), kind)),

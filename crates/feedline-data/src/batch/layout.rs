@@ -51,6 +51,7 @@ impl BatchLayout {
             let form = match kind.fixed() {
                 _ if is_list => FieldForm::List,
                 Some((dtype, shape)) => {
+                    // Regions are numbered in the order of the fields.
                     let bytes = array_bytes(dtype, &shape).ok_or_else(too_large)?;
                     slot_bytes.push(bytes);
                     FieldForm::Region { region: slot_bytes.len() - 1, dtype, shape }

@@ -142,6 +142,7 @@ impl<'s> Sample<'s> {
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
             Ok(field) => field.value = Some(value),
+            // A user's function may return fields that the plan does not know.
             Err(_) => self.fields.push(SampleField { name: name.into(), value: Some(value), slot: None }),
         }
     }
@@ -202,6 +203,7 @@ impl<'s> Sample<'s> {
 
     /// Drops fields that are not in `names`, and returns their memory.
     pub fn retain(&mut self, names: &[Arc<str>], workspace: &mut Workspace) {
+        // A dropped field is not delivered, so it has no slot: only heap memory has to be returned.
         for field in self.fields.extract_if(.., |field| !names.contains(&field.name)) {
             if let Some(value) = field.value {
                 recycle(value, workspace);
@@ -224,6 +226,7 @@ fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), F
     let Some((dtype, shape)) = value.array() else {
         return Err(FieldError::Kind { name: name.to_owned(), has: value.describe(), needs: "an array" });
     };
+    // The slot was allocated for the planned shape. Another one would overflow or leave a gap.
     if dtype != slot.dtype || shape != slot.shape {
         return Err(FieldError::Promise {
             name: name.to_owned(),
@@ -261,6 +264,7 @@ fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
 
 fn into_unslotted(value: Value<'_>) -> Unslotted {
     let owned = |memory: Memory<'_>| match memory {
+        // Reused memory may be longer than its content.
         Memory::Heap(buffer) => buffer.into_exact(),
         Memory::Slot(slot) => slot.to_vec(),
     };

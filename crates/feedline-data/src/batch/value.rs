@@ -138,6 +138,7 @@ impl<'s> Pixels<'s> {
 
     /// Whether rows follow each other without gaps.
     pub(crate) fn is_packed(&self) -> bool {
+        // An excerpt has fewer bytes than its sides say.
         self.excerpt.is_none()
             && self.offset == 0
             && self.memory.len() == self.packed_bytes()
@@ -182,6 +183,7 @@ impl<'s> Pixels<'s> {
                 Rect { left: rect.left - loaded.left, top: rect.top - loaded.top, ..rect }
             }
         };
+        // The stride stays that of the larger picture.
         self.offset += rect.top as usize * self.stride + rect.left as usize * usize::from(self.channels);
         (self.width, self.height) = (rect.width, rect.height);
     }

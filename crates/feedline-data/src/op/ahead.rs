@@ -76,6 +76,7 @@ impl<'a> Ahead<'a> {
 
     /// The label of op number `number`, if no op changes it before. The foreground of a changed label is not known yet.
     fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
+        // By the loaded kind: the foreground is known for the label as it is stored.
         let is_label = |name: &str| matches!(self.chain.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
         let label = op.op().on().names().find(|name| is_label(name))?;
         let mut between = self.chain.ops()[self.first..number].iter().filter(|op| works_on(op, label));

@@ -25,6 +25,7 @@ impl CenterCrop {
     fn padding(&self, width: u32, height: u32) -> Padding {
         let (target_height, target_width) = self.size.height_width();
         let (x, y) = (target_width.saturating_sub(width), target_height.saturating_sub(height));
+        // As in torchvision: an odd missing pixel is added at the right or bottom.
         Padding { left: x / 2, top: y / 2, right: x.div_ceil(2), bottom: y.div_ceil(2) }
     }
 

@@ -207,6 +207,7 @@ impl Op for ColorJitter {
             }
         }
         let [low, high] = self.hue.turns();
+        // Hue is a fraction of the circle, so half a turn in both directions reaches every hue.
         if !(low >= -0.5 && low <= high && high <= 0.5) {
             let problem = format!("hue is {}; it has to lie within -0.5 and 0.5", self.hue);
             return Err(CheckError::Parameter(problem));
@@ -237,6 +238,7 @@ impl Op for ColorJitter {
         let steps = self.steps(draw);
         for name in self.on.names() {
             let source = sample.take_pixels(name)?;
+            // A user's function may have returned grey pixels, which `check` could not see.
             if source.channels != 3 {
                 return Err(FieldError::Unfit {
                     name: name.to_owned(),

@@ -134,6 +134,7 @@ impl DecodeImage {
         let cancel = workspace.cancel().clone();
         let cancel = || cancel.is_cancelled();
         let options = decoding.options(need, &cancel);
+        // Without a need and with the whole file, nothing can be skipped.
         let part = match need {
             None if encoded.is_whole() => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
             _ => decode_part(bytes, encoded.is_whole(), crop, &options, &mut picture),

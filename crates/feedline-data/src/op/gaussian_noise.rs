@@ -55,9 +55,11 @@ impl Op for GaussianNoise {
         if !self.fires(draw) {
             return Ok(());
         }
+        // Draw 0 decides whether noise is added, draw 1 its strength, draw 2 the key of the noise.
         let deviation = draw.between(1, 0.0, self.std) as f32;
         let bits = draw.bits(2);
         let key = [bits as u32, (bits >> 32) as u32];
+        // The number of the field is a part of the counter, so each field has noise of its own.
         for (number, name) in self.on.names().enumerate() {
             change_floats(sample, name, workspace, |first, elements| {
                 add_noise(elements, first, deviation, (key, number as u32));

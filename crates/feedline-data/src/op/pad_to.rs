@@ -128,6 +128,7 @@ impl Padding<'_> {
         let row_bytes = new[2] * element;
         for (number, target) in target.chunks_exact_mut(row_bytes).enumerate() {
             let (Some(z), Some(y)) = (from(0, number / new[1]), from(1, number % new[1])) else {
+                // The whole row lies outside the volume.
                 repeat(fill, target);
                 continue;
             };

@@ -28,6 +28,7 @@ pub struct UnwritableOp {
 impl PlannedOp {
     /// An op whose parameters are plain data.
     pub(super) fn of_data<O: Op + Serialize + 'static>(name: &str, op: O) -> Self {
+        // From the parsed op, not from the user's table: defaults become explicit, and equal ops have equal texts.
         let params = toml::Table::try_from(&op).expect("parameters of an op are plain data");
         Self::new(name, Arc::new(op), params)
     }

@@ -49,6 +49,7 @@ impl Op for RandomBalancedCrop {
         }
         let is_label = |kind: &Kind| match kind {
             Kind::Volume(volume) => volume.is_label && volume.dtype == Dtype::U8,
+            // Checked at run time, in `apply`.
             Kind::Any => true,
             _ => false,
         };
@@ -67,6 +68,7 @@ impl Op for RandomBalancedCrop {
     fn needs_region(&self, draw: &Draw, sides: [usize; 3], foreground: &mut FindForeground<'_>) -> Option<Region> {
         let size = self.size.sides();
         if (0..3).any(|axis| sides[axis] < size[axis]) {
+            // The volume is too small. `apply` reports both sizes.
             return None;
         }
         let target = if self.will_look_for_foreground(draw) { chosen(draw, &*foreground()?) } else { None };
@@ -129,6 +131,7 @@ fn crop(sample: &mut Sample<'_>, name: &str, region: Region, workspace: &mut Wor
     let loaded = volume.excerpt.unwrap_or(Region::whole(volume.sides));
     assert!(loaded.contains(&region), "{loaded:?} is in memory, but {region:?} is needed");
     let Volume { dtype, channels, spacing, is_label, .. } = volume;
+    // Loading has read only this region already.
     let memory = if loaded == region {
         volume.memory
     } else {

@@ -63,6 +63,7 @@ impl RandomCrop {
         let (target_height, target_width) = self.size.height_width();
         let (x, y) = (width.checked_sub(target_width)?, height.checked_sub(target_height)?);
         Some(Rect {
+            // Plus one, because the last place is allowed too.
             top: draw.below(0, u64::from(y) + 1) as u32,
             left: draw.below(1, u64::from(x) + 1) as u32,
             width: target_width,

@@ -67,6 +67,7 @@ impl RandomErasing {
             let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
             let erased_height = (area * aspect).sqrt().round_ties_even();
             let erased_width = (area / aspect).sqrt().round_ties_even();
+            // Strictly smaller, as in torchvision: a whole picture is never erased.
             (erased_height < full_height && erased_width < full_width).then(|| {
                 let (erased_width, erased_height) = (erased_width as u32, erased_height as u32);
                 Rect {
@@ -179,6 +180,7 @@ impl Op for RandomErasing {
         }
         for name in self.on.names() {
             let mut value = match sample.take(name)? {
+                // Pixels may be a view of a larger picture, so they get memory of their own before they change.
                 Value::Pixels(pixels) => Value::Pixels(pack(sample, name, pixels, workspace)?),
                 other => other,
             };

@@ -50,6 +50,7 @@ impl Op for RandomFlip3d {
             return Ok(());
         }
         common_sides(sample, &self.on)?;
+        // The same axes for all fields, so image and label still match.
         let axes = self.axes(draw);
         for name in self.on.names() {
             let Volume { dtype, sides, .. } = *volume(sample, name)?;

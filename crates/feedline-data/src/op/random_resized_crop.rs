@@ -101,11 +101,13 @@ impl Op for RandomResizedCrop {
 
     fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
         let (height, width) = self.size.height_width();
+        // With the target size a decoder may choose a smaller scale, if approximate pixels are allowed.
         Some(Need { rect: self.rect(draw, facts.width, facts.height), resized: Some((width, height)) })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let (width, height) = common_size(sample, &self.on)?;
+        // Only narrows the view. `resize` reads the pixels of the crop and no others.
         crop(sample, &self.on, self.rect(draw, width, height))?;
         resize(sample, &self.on, self.size.height_width(), self.interpolation, workspace)
     }

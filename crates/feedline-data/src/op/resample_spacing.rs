@@ -33,6 +33,7 @@ impl ResampleSpacing {
     fn new_sides(&self, sides: [usize; 3], spacing: [f64; 3]) -> [usize; 3] {
         std::array::from_fn(|axis| {
             let side = sides[axis] as f64 * (spacing[axis] / self.spacing[axis]);
+            // The cast truncates, which is the floor of a positive number.
             ((side + TOLERANCE) as usize).max(1)
         })
     }

@@ -40,6 +40,7 @@ impl Resize {
             new_long = limit;
         }
         let side = |side: u64| side.clamp(1, u64::from(MAX_SIDE)) as u32;
+        // The pair is height and width, and the width is the shorter side here.
         if width <= height { (side(new_long), side(new_short)) } else { (side(new_short), side(new_long)) }
     }
 }
@@ -68,6 +69,7 @@ impl Op for Resize {
                     let (height, width) = self.target(width, height);
                     PixelKind { height: Some(height), width: Some(width), ..kind }
                 }
+                // Only the shorter side is fixed. The other one depends on the picture.
                 _ => PixelKind { height: None, width: None, ..kind },
             },
         })

@@ -84,6 +84,7 @@ pub(super) fn convert(
 ) -> Result<(), OpError> {
     let source = sample.take_pixels(name)?;
     let shape = layout.shape(source.height as usize, source.width as usize, source.channels);
+    // The slot of the batch itself, if this is the last op on the field.
     let mut memory = sample.output(name, dtype, &shape, workspace)?;
     write(source.view(), (dtype, layout), affine, workspace.simd, &mut memory);
     sample.give_back(name, source.memory, workspace);

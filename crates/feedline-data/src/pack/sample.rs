@@ -168,6 +168,7 @@ impl<'a> Preparer<'a> {
         }
         ready.resized += u64::from(is_resized);
         let ending = new_ending.unwrap_or(ending);
+        // `key.jpg` is the field `image`, `key.mask.png` the field `mask`: the names that `field_of` reads back.
         let extension = if field == IMAGE { ending.to_owned() } else { format!("{field}.{ending}") };
         Ok(ReadyMember { extension, bytes, width, height, record })
     }

@@ -63,6 +63,7 @@ impl Title {
 
 /// The file of a rank. Each rank has its own.
 pub(super) fn file_of_rank(path: &str, rank: Rank) -> PathBuf {
+    // Ranks of one job may share a file system, so each writes a file of its own.
     if rank.world == 1 { PathBuf::from(path) } else { PathBuf::from(format!("{path}.rank{}", rank.rank)) }
 }
 

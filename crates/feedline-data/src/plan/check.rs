@@ -54,6 +54,7 @@ impl Plan {
         check_settings(&settings, &config)?;
         let mut types = source.fields();
         for (number, op) in ops.iter().enumerate() {
+            // Each op sees the kinds that the ops before it leave behind.
             op.check(&mut types, &ops[number + 1..])?;
         }
         let types = delivered_types(types, &settings, &config)?;

@@ -32,6 +32,7 @@ impl Document {
         let toml = |source: toml::de::Error| PlanError::Toml(Box::new(source));
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
         match table.remove("feedline") {
+            // A document without a version has the first format.
             None | Some(toml::Value::Integer(FORMAT)) => {}
             Some(found) => return Err(PlanError::Version { found: found.to_string(), known: FORMAT }),
         }
@@ -46,6 +47,7 @@ impl Document {
         };
         let config = match part("run") {
             Some(toml::Value::Table(run)) if run.contains_key("rank") || run.contains_key("world_size") => {
+                // A plan is shared by all ranks. A rank in it would give all of them the same share.
                 return Err(PlanError::RankInPlan);
             }
             Some(config) => config.try_into().map_err(|source| parameters("[run]", source))?,

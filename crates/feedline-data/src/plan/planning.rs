@@ -126,6 +126,7 @@ impl Plan {
         };
         limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
         let max_displacement = self.max_displacement();
+        // Many short epochs, or a few long ones, within fixed limits.
         let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(MIN_KEPT_EPOCHS, MAX_KEPT_EPOCHS);
         let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
         Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
@@ -169,6 +170,7 @@ impl Plan {
     pub fn order_report(&self, epoch: Epoch) -> Option<OrderReport> {
         let planned = self.planned(epoch, &self.share(0))?;
         let Planned { costs, order, .. } = &*planned;
+        // An integer mean is enough, because costs are rounded to classes.
         let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
         let mut tally = Tally::new(self.settings().batch_size);
         for (turn, &number) in order.iter().enumerate() {
@@ -214,6 +216,7 @@ impl Plan {
     /// An estimate: bytes, multiplied by the number of ops that work on them.
     fn static_cost(&self, ordinal: Ordinal, wanted: SampleRequest) -> f64 {
         let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
+        // One for loading.
         let working = 1 + (0..self.ops().len()).filter(fires).count();
         self.sizes()[ordinal.0 as usize] as f64 * working as f64
     }

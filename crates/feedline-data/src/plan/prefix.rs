@@ -29,6 +29,7 @@ impl Plan {
         }
         let movable = self.ops().iter().take_while(|op| op.op().runs_anywhere());
         let ops = movable.map(PlannedOp::table).collect::<Result<Vec<_>, _>>()?;
+        // The server returns each loaded field as it is at the cut, each with its own shape: hence `ragged`.
         let fields: Vec<String> = self.loaded().iter().map(|(name, _)| name.to_string()).collect();
         let settings = Settings {
             seed: self.settings().seed,
@@ -146,6 +147,7 @@ impl Plan {
 fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> {
     let mut types: FieldTypes = source.fields();
     for op in ops {
+        // Sizes are checked after each op, because a later op may make the result small again.
         op.check(&mut types, &[])?;
         for (field, kind) in types.iter() {
             let bytes = kind.fixed().map(|(dtype, shape)| array_bytes(dtype, &shape).unwrap_or(usize::MAX));

@@ -120,6 +120,7 @@ impl Plan {
     fn segment_blocks(&self) -> Option<Blocks> {
         let Shuffle::Reservoir(config) = &self.settings().shuffle else { return None };
         let together = self.source().blocks()?;
+        // One block per object: only the average size of a sample is needed here.
         let stored = Blocks::cut(&together, u64::MAX).sample_bytes();
         let segment_bytes = self.uniform_segments().segment_len().saturating_mul(stored);
         // At least one byte, at most the block size that the user chose.
@@ -157,6 +158,7 @@ impl Plan {
     fn produced(&self) -> Vec<String> {
         let is_produced = |name: &&Arc<str>| ***name != *KEY_FIELD && ***name != *INDEX_FIELD;
         let fields = self.delivered().iter().filter(is_produced).map(ToString::to_string);
+        // The index comes first, whether a job asked for it or not: jobs find their samples by it.
         std::iter::once(INDEX_FIELD.to_owned()).chain(fields).collect()
     }
 

@@ -145,6 +145,7 @@ impl Registry {
 
 impl Opener for Registry {
     fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
+        // A path without a scheme is on disk.
         let scheme = url.split_once("://").map_or(DISK, |(scheme, _)| scheme);
         match self.stores.get(scheme) {
             Some(open) => open(url),

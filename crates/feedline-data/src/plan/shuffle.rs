@@ -132,6 +132,7 @@ impl ReservoirConfig {
         // `libm`, so that every machine rounds alike: the size decides the order.
         let share = |part: f64| libm::ceil(most as f64 * part) as u64;
         let size = match self.size {
+            // A tenth of the samples, or as many as fit into 2 GB.
             None => share(DEFAULT_SHARE).min(DEFAULT_BYTES / blocks.sample_bytes()),
             Some(ReservoirSize::Samples(samples)) if samples > 0 => samples,
             Some(ReservoirSize::Share(part)) if part > 0.0 && part <= 1.0 => share(part),

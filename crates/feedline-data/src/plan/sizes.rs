@@ -99,6 +99,7 @@ impl Plan {
 
 fn pixels_of((object, range): &OpenPart) -> Option<u64> {
     let len = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
+    // A picture with large metadata, such as an embedded preview, needs the second, longer read.
     HEAD_BYTES.into_iter().find_map(|bytes| {
         let mut head = vec![0; bytes.min(len)];
         object.read_at(range.start, &mut head).ok()?;

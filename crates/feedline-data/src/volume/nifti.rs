@@ -152,7 +152,7 @@ impl Fields<'_> {
         })
     }
 
-    /// The bytes of a number, data_start significant first.
+    /// The bytes of a number, least significant first.
     fn at<const N: usize>(&self, place: usize) -> Option<[u8; N]> {
         let mut bytes: [u8; N] = *self.head.get(place..)?.first_chunk()?;
         if self.is_big_endian {
