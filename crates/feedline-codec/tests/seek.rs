@@ -1,4 +1,4 @@
-//! Crops by the seek index and by region are the very pixels of a full decode, for every flavour of JPEG.
+//! Crops by the seek index and by region have exactly the pixels of a full decode, for every flavour of JPEG.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -9,7 +9,7 @@ use feedline_codec::{
 };
 use support::{Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, every_flavour, options, picture};
 
-/// Compares crops by region, by the index over the whole file, and by the index over just the bytes that it names.
+/// Compares crops by region, by the index over the whole file, and by the index over only the bytes that it requires.
 #[track_caller]
 fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &str) {
     let whole = decode(file, mode).unwrap();
@@ -202,7 +202,7 @@ fn plain_pixels_that_cannot_be_counted_are_refused_by_header_and_index() {
 }
 
 #[test]
-fn an_index_is_built_of_just_what_the_header_reader_takes_for_plain_pixels() {
+fn an_index_accepts_exactly_the_plain_pixels_that_the_header_reader_accepts() {
     for (begin, is_picture) in [("P504 3", false), ("P5\x0c4 3", true), ("P5#\n4 3", true), ("P5", false)] {
         let file = [begin.as_bytes(), b" 255\n", &[7; 12]].concat();
         assert_eq!(read_header(&file).is_ok(), is_picture, "{begin:?}");

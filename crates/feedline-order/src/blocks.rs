@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_about_the_length_asked_for_and_none_lies_across_objects() {
+    fn blocks_have_about_the_requested_length_and_none_crosses_objects() {
         let blocks = Blocks::cut(&[block(10, 1000), block(0, 900), block(3, 90), block(2, 5000)], 250);
         assert_eq!(blocks.starts, [0, 2, 5, 7, 10, 13, 14, 15]);
         assert_eq!((blocks.samples(), blocks.len(), blocks.sample_bytes()), (15, 7, 6990 / 15));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_passed_over_comes_first_and_then_the_sampler_goes_on() {
+    fn skipped_samples_come_first_and_then_the_samplers_order_continues() {
         // Delivered: 0 1 3 4 6 7.
         let pending = [2, 5].map(ShareIndex);
         let rest = Remaining::new(6, pending.to_vec()).unwrap();

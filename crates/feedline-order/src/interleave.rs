@@ -39,14 +39,14 @@ mod tests {
     }
 
     #[test]
-    fn readers_take_turns_each_through_a_stretch_of_its_own() {
+    fn readers_take_turns_through_parts_of_their_own() {
         assert_eq!(places(7, 1), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(places(7, 3), [0, 3, 5, 1, 4, 6, 2]);
         assert_eq!(places(2, 5), [0, 1]);
     }
 
     #[test]
-    fn law_2_every_place_is_come_upon_once() {
+    fn law_2_every_place_is_read_once() {
         for len in [0, 1, 2, 7, 64, 1001] {
             for readers in [1, 2, 3, 4, 8, 100] {
                 let mut places = places(len, readers);

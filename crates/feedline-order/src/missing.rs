@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_the_rest_is_what_was_not_delivered(
+        fn law_4_the_remaining_samples_are_those_that_were_not_delivered(
             order in Just((0..60_u64).collect::<Vec<_>>()).prop_shuffle(), cut in 0..60_usize,
         ) {
             let mut missing = Missing::default();

@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn equal_costs_keep_the_order_and_a_slow_sample_rides_later() {
+    fn equal_costs_keep_the_order_and_a_slow_sample_comes_later() {
         assert!(planned_order(&[5; 100], 50).into_iter().eq(0..100));
         let mut costs = vec![5; 100];
         costs[10] = 50;

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_size_asked_for() {
+    fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_requested_size() {
         let epoch = reservoir(1000, 1, 4, 50);
         for turn in 0..1000 {
             let step = epoch.step_at(0, ReservoirTurn(turn)).0;
@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_what_is_in_the_reservoir_at_any_turn_is_what_was_read_and_has_not_left(
+        fn law_4_the_reservoir_at_any_turn_has_the_samples_that_were_read_and_have_not_left(
             samples in 1..400_u64, world in 1..4_u32, readers in 1..5_u32, size in 1..80_u64, share in 0.0..1.0_f64,
         ) {
             let epoch = reservoir(samples, world, readers, size);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_received_is_a_prefix_so_another_world_goes_on_from_it() {
+    fn ranks_receive_a_prefix_from_which_another_world_size_continues() {
         let first = shares(100, 0, 4, 5, false);
         let offset = first[0].offset_after(3);
         assert_eq!(offset, 60);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn copied_bits_stand_behind_each_other_without_gaps() {
+    fn copied_bits_follow_each_other_without_gaps() {
         let bytes = noise(60);
         let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
         let lengths = [[1, 7, 56], [3, 57, 200], [64, 8, 100], [13, 0, 340], [129, 200, 353], [300, 64, 128]];

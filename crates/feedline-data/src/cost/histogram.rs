@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_hiccups_are_no_slow_samples_but_a_heavy_tail_is() {
+    fn a_few_hiccups_do_not_count_as_slow_but_a_heavy_tail_does() {
         let near = |found: Duration, expected: f64| (found.as_secs_f64() * 1e3 / expected - 1.0).abs() < 0.1;
         assert!(near(of(&[(1000, 5.0)]).slowest_without_outliers(0.1), 5.0));
         assert!(near(of(&[(1000, 1.0), (5, 15.0)]).slowest_without_outliers(0.1), 1.0));

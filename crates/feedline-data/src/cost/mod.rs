@@ -242,7 +242,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn samples_are_compared_with_what_was_known_before_them_all_or_of_quick_ones_some() {
+    fn predictions_are_compared_for_all_slow_samples_and_for_some_fast_ones() {
         let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
         let book = |costs: &Costs, ordinal: u64, time: Duration| {
             let mut record = CostRecord::default();

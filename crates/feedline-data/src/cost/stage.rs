@@ -75,7 +75,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_size_that_tells_most_is_gone_by() {
+    fn the_size_that_explains_most_is_used() {
         let stage = Stage::default();
         // Compressed volumes: bytes explain little of the time, elements nearly all.
         for number in 0..64_u64 {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_learnt_apart_and_until_then_expected_to_take_what_the_rest_does() {
+    fn searches_are_learned_separately_and_until_then_cost_the_same_as_other_work() {
         let stage = Stage::default();
         (0..10).for_each(|_| stage.mean(WorkHint::Usual).add(MS));
         assert_eq!(stage.unseen(WorkHint::Search, Size::default()), MS);

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_keeps_stays_booked() {
+    fn bytes_that_a_batch_keeps_stay_booked() {
         let budget = Budget::new(100);
         let working = budget.begin(need(0, 0), 0, Patience::Waits);
         working.reserve(60, &Cancel::default()).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn law_7_what_the_consumer_of_one_run_waits_for_is_due_whatever_others_have_delivered() {
+    fn law_7_the_batch_that_a_consumer_waits_for_is_due_whatever_other_runs_delivered() {
         let budget = Budget::new(100);
         budget.set_front(need(2, 0));
         budget.set_front(need(1, 9));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_an_element_is_a_look_up_whatever_is_around_it() {
+    fn the_noise_of_an_element_does_not_depend_on_the_others() {
         let mut all = vec![[0; 4]; 5000];
         let (front, back) = all.split_at_mut(1000);
         add_noise(front, 0, 1.0, ([3, 4], 0));

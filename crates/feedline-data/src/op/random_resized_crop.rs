@@ -120,7 +120,7 @@ mod tests {
     use feedline_order::{Epoch, Occurrence, SampleId, Seed};
 
     #[test]
-    fn crops_lie_inside_and_have_the_asked_area_and_aspect() {
+    fn crops_lie_inside_and_have_the_requested_area_and_aspect() {
         let op = RandomResizedCrop {
             size: Size::Square(224),
             scale: [0.08, 1.0],

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_shards_are_found_again_until_one_is_not_there_or_its_line_was_cut() {
+    fn finished_shards_are_found_up_to_the_first_missing_shard_or_truncated_line() {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, before) = Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         assert_eq!(before, []);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn another_source_other_options_and_a_folder_of_others_are_refused() {
+    fn another_source_other_options_and_a_foreign_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         let refused = |recipe: &Recipe| Journal::open(folder.path(), recipe, |_, _| true).unwrap_err().to_string();

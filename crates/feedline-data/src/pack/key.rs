@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_and_doubles_get_keys_of_their_own_and_are_counted() {
+    fn names_with_dots_and_duplicates_get_unique_keys_and_are_counted() {
         let names = [("a.b.jpg", "jpg"), ("a.jpg", "jpg"), ("a.png", "png"), ("a_b.jpg", "jpg"), ("a_png.jpg", "jpg")];
         let (found, renamed) = keys(&names);
         assert_eq!(found, ["a_b", "a", "a_png", "a_b_jpg", "a_png_jpg"]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lose_the_folder_they_have_in_common_and_lead_nowhere_else() {
+    fn keys_lose_the_common_folder_and_lead_nowhere_else() {
         assert_eq!(keys(&[("/d/x/1.jpg", "jpg"), ("/d/y/1.jpg", "jpg")]).0, ["x/1", "y/1"]);
         assert_eq!(keys(&[("../d/1.jpg", "jpg"), ("../e/1.jpg", "jpg")]).0, ["d/1", "e/1"]);
         assert_eq!(keys(&[("train/1.jpg", "jpg"), ("train/2.jpg", "jpg")]).0, ["train/1", "train/2"]);

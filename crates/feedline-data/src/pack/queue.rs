@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_in_order_whoever_made_them_and_however_large_they_are() {
+    fn samples_come_in_order_for_any_worker_and_any_size() {
         let each = MOST_BYTES / 3;
         let cancel = Cancel::default();
         let queue = PackQueue::new(3, 60, cancel.clone());

@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_without_ops_is_read_as_it_was_written_behind_tables_of_settings() {
+    fn a_plan_without_ops_is_read_back_unchanged_after_tables_of_settings() {
         let text = "batch_size = 1\non_error = { max_fraction = 0.5 }\n[source]\nkind = \"any\"\n";
         let document = Document::parse(text).unwrap();
         assert_eq!(Document::parse(&document.to_toml()).unwrap(), document);
     }
 
     #[test]
-    fn paths_of_all_sources_can_be_seen_from_elsewhere() {
+    fn relative_paths_of_all_sources_can_be_made_absolute() {
         let text = "batch_size = 1\n[source]\nkind = \"subset\"\nindices = [0]\n[source.of]\nkind = \"files\"\n\
                     labels = [1]\nfields = { image = [\"a.jpg\", \"/b.jpg\", \"s3://bucket/c.jpg\"] }\n";
         let document = Document::parse(text).unwrap().seen_from(Path::new("/data"));

@@ -230,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nobody_in_one_epoch_waits_while_the_order_of_another_is_found() {
+    fn computing_the_order_of_one_epoch_does_not_block_another() {
         let plan =
             open("batch_size = 8\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 1000000\nshape = [1]\n")
                 .unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn short_epochs_that_are_looked_at_do_not_drive_out_the_one_under_way() {
+    fn looking_ahead_over_short_epochs_keeps_the_order_of_the_current_one() {
         let plan =
             open("batch_size = 2\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n").unwrap();
         let order = |epoch| plan.planned(Epoch(epoch), &plan.share(0)).unwrap();
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_what_a_planned_order_passed_over_is_known_at_every_turn(
+        fn law_4_the_samples_skipped_by_a_planned_order_are_known_at_every_turn(
             costs in prop::collection::vec(prop_oneof![1..10_u64, 1..2000_u64], 1..200), bound in 0..64_u64,
         ) {
             let order = planned_order(&costs, bound);

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_is_told_with_what_would_be() {
+    fn errors_name_the_expected_values() {
         let on_error = |text: &str| {
             let settings = toml::from_str::<Settings>(&format!("batch_size = 1\non_error = {text}"));
             settings.map(|settings| settings.on_error).map_err(|error| error.message().to_owned())

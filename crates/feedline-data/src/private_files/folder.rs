@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_user_is_not_used() {
+    fn files_of_another_user_are_not_used() {
         let cache = tempfile::tempdir().unwrap();
         if chown(cache.path(), Some(12345), None).is_err() {
             return; // Only root can give files away.

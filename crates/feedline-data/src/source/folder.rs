@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn given_classes_fix_the_numbers_and_no_folder_is_left_out() {
+    fn listed_classes_fix_the_numbers_and_an_unlisted_folder_is_an_error() {
         let classes = |names: &[&str]| FolderOptions {
             classes: Some(names.iter().map(|&name| name.to_owned()).collect()),
             ..FolderOptions::default()
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted_and_endings_can_be_chosen() {
+    fn skipped_files_are_counted_and_endings_can_be_chosen() {
         let files = ["a/1.jpg", "a/2.TIF", "a/notes", "b/3.ppm", "b/4.PGM", "README.md", ".hidden"];
         assert_eq!(open(&files, FolderOptions::default()).unwrap().skipped(), 3);
         let extensions = Some(vec!["tif".to_owned(), ".JPG".to_owned()]);

@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_text_as_they_stand_unless_a_byte_is_none() {
+    fn names_in_utf8_are_unchanged_and_other_bytes_are_escaped() {
         for (name, text) in [
             (b"plain \\ \\x41 \\xZZ.jpg".as_slice(), "plain \\ \\x41 \\xZZ.jpg"),
             ("é/日本.png".as_bytes(), "é/日本.png"),

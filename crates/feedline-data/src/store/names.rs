@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_sorted_by_bytes_whoever_found_them() {
+    fn names_are_sorted_by_bytes_whichever_thread_found_them() {
         let mut parts = [NamesBuilder::default(), NamesBuilder::default()];
         for (part, name) in [(0, "b/2"), (1, "a"), (0, "B"), (1, "é"), (0, ""), (1, "b/10")] {
             parts[part].push(name);

@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_that_are_lies_are_refused_and_what_packs_best_is_not() {
+    fn false_lengths_are_refused_and_the_highest_ratio_is_accepted() {
         for len in [0_usize, 1, 100_000, 5_000_000] {
             for packing in Packing::ALL {
                 assert_eq!(Packing::unpack(&packing.pack(vec![7; len]).0).unwrap().len(), len);

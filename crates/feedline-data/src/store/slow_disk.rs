@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_goes_on_pays_no_seek_and_reads_queue() {
+    fn a_sequential_read_pays_no_seek_and_reads_queue() {
         let disk = SlowDisk::new(SPEED);
         let now = Instant::now() + Duration::from_secs(1);
         let reads = [("a", 0, 1000), ("a", 1000, 2000), ("a", 0, 1000), ("b", 1000, 1000)];
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_reads_on_while_nobody_asks_but_no_more_than_its_buffer() {
+    fn an_idle_disk_reads_ahead_up_to_its_buffer() {
         let disk = SlowDisk::new(DiskSpeed { bytes_per_second: 16e6, ..SPEED });
         let now = Instant::now() + Duration::from_secs(1);
         disk.schedule("a", 0, 16_000, now);

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again_and_anything_else_is_refused() {
+    fn saved_foregrounds_are_read_back_and_other_bytes_are_refused() {
         let label: Vec<u8> = (0..4 * 4 * 4).map(|number| u8::from(number % 3 == 0) * (1 + number / 32)).collect();
         let table = found(&label, [4; 3]);
         let bytes = table.to_bytes();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn order_number_and_content_count() {
+    fn the_identity_depends_on_order_number_and_content() {
         let all =
             [of(&["a", "b"]), of(&["b", "a"]), of(&["a"]), of(&["a", "b", "b"]), of(&[]), of(&["", ""]), of(&[""])];
         for (number, one) in all.iter().enumerate() {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_tar_file_is_refused_with_what_to_do() {
+    fn anything_but_a_plain_tar_file_is_refused_with_advice() {
         check_refused(&[b"\x1f\x8b".as_slice(), &[7; 1000]].concat(), "compressed with gzip");
         check_refused(&[7; 1024], "no header at byte 0");
         check_refused(&[7; 100], "truncated");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_lie_are_refused() {
+    fn false_sizes_are_refused() {
         for size in [u64::MAX, u64::MAX - 511, u64::MAX / 2, 1 << 40] {
             for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader] {
                 let mut header = Header::new_gnu();

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_index_stays_as_it_is_and_a_changed_entry_is_believed() {
+    fn an_intact_index_is_unchanged_and_a_changed_entry_becomes_valid() {
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_size(3);
