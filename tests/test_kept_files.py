@@ -1,4 +1,4 @@
-"""Files of earlier versions, in ``tests/kept``: each is used. One of an unknown version is refused or made again."""
+"""Files of earlier versions, in ``tests/kept``, are used. Files of an unknown version are refused or rebuilt."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def shard_stream(shard: Path) -> list[str]:
 
 def test_a_kept_shard_index_is_used(tmp_path: Path, own_cache: Path) -> None:
     source = fl.tar(kept_shard(tmp_path))
-    # Only the index knows the names of the classes. Another one would be made in the cache folder.
+    # Only the index has the names of the classes. A rebuilt one would be in the cache folder.
     assert source.classes == ["class-00", "class-01", "class-02"]
     with fl.Loader(source, CROP, batch_size=4, num_workers=1) as loader:
         list(loader)

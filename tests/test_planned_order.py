@@ -108,7 +108,7 @@ def test_a_state_of_another_order_table_or_division_is_refused(table: Path, tmp_
         make(order=fl.planned(costs=table), rank=0, world_size=2).load_state_dict(state)
 
 
-def test_law_4_without_its_table_the_rest_of_an_epoch_comes_in_strict_order_if_asked(
+def test_law_4_without_its_table_the_rest_of_an_epoch_comes_in_strict_order_on_request(
     table: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "table"

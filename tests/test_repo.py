@@ -1,4 +1,4 @@
-"""Facts that must stand in two places agree."""
+"""Facts that are stated in two places agree."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def unbalanced(count: int = 120) -> fl.Source:
-    """Give samples of which 90 % are of class 0, 8 % of class 1 and the rest of class 2."""
+    """Give samples: 90 % of class 0, 8 % of class 1 and the rest of class 2."""
     labels = np.repeat([0, 1, 2], [count * 9 // 10, count * 8 // 100, count - count * 9 // 10 - count * 8 // 100])
     return fl.array(np.arange(count), labels=np.random.default_rng(0).permutation(labels))
 
@@ -119,7 +119,7 @@ def test_folds_are_written_into_plans(pictures: Callable[..., Path], by: Any) ->
         (lambda: fl.array(np.zeros((4, 2)), labels=np.zeros((4, 2))).split({"a": 0.5}, by="label"), "no such label"),
     ],
 )
-def test_divisions_that_cannot_be_are_refused(make: Callable[[], Any], words: str) -> None:
+def test_invalid_divisions_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(fl.SourceError, match=words):
         make()
 

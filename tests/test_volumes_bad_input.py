@@ -1,4 +1,4 @@
-"""Volumes that are damaged or do not fit: a named error, never a crash or a wrong sample."""
+"""Damaged volumes and volumes that do not match: a named error, never a crash or a wrong sample."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_label_of_another_shape_is_a_named_error(tmp_path: Path) -> None:
         load(image, label)
 
 
-def test_labels_that_are_none_are_a_named_error(tmp_path: Path) -> None:
+def test_invalid_labels_are_a_named_error(tmp_path: Path) -> None:
     image = write(tmp_path / "a_x.npy", IMAGE)
     for value in (1.5, -1.0, 256.0, float("nan")):
         label = write(tmp_path / "a_y.nii", np.where(IMAGE > 150, np.float32(value), np.float32(0)))
@@ -108,7 +108,7 @@ def test_labels_that_are_none_are_a_named_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spacing", [float("nan"), 0.0, -1.0, float("inf")])
-def test_a_spacing_that_is_none_is_a_named_error(tmp_path: Path, spacing: float) -> None:
+def test_an_invalid_spacing_is_a_named_error(tmp_path: Path, spacing: float) -> None:
     image = write(tmp_path / "a_x.nii", IMAGE, spacing=(1.0, spacing, 1.0))
     with pytest.raises(fl.SampleError, match=r"ResampleSpacing.*\"image\" is \[1\.0, .*above 0"):
         next(iter(fl.Loader(fl.volumes([image]), [ops.ResampleSpacing(on="image")], batch_size=1)))
