@@ -173,7 +173,7 @@ def test_a_kept_file_of_costs_is_used_and_one_of_a_later_version_is_refused(inpu
     content = (KEPT / "costs").read_bytes()
     assert content[:15] == b"feedline costs ", "the version is the next byte"
     (tmp_path / "costs").write_bytes(content[:15] + b"~" + content[16:])
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         delayed(order=fl.planned(costs=tmp_path / "costs"))
 
 

@@ -140,9 +140,9 @@ def test_a_table_that_is_missing_damaged_or_of_another_plan_is_named(table: Path
         make(order=fl.planned(costs=tmp_path / "no-such-file"))
     damaged = tmp_path / "damaged"
     damaged.write_bytes(table.read_bytes()[:-1])
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         make(order=fl.planned(costs=damaged))
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         fl.Loader(fl.synthetic(5, (4,)), [testing.delay(1)], batch_size=1, order=fl.planned(costs=table))
 
 

@@ -115,8 +115,8 @@ def test_folds_are_written_into_plans(pictures: Callable[..., Path], by: Any) ->
         (lambda: unbalanced().kfold(1), "k is 1; it is a whole number from 2 to the 120 samples"),
         (lambda: unbalanced().kfold(121), "k is 121"),
         (lambda: unbalanced().kfold(2.5), "k is 2.5"),  # type: ignore[arg-type]
-        (lambda: fl.synthetic(9, (2,)).kfold(3, by="label"), "sample 0 has no such label"),
-        (lambda: fl.array(np.zeros((4, 2)), labels=np.zeros((4, 2))).split({"a": 0.5}, by="label"), "no such label"),
+        (lambda: fl.synthetic(9, (2,)).kfold(3, by="label"), "sample 0 has neither"),
+        (lambda: fl.array(np.zeros((4, 2)), labels=np.zeros((4, 2))).split({"a": 0.5}, by="label"), "has neither"),
     ],
 )
 def test_invalid_divisions_are_refused(make: Callable[[], Any], words: str) -> None:
