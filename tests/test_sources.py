@@ -318,7 +318,7 @@ def test_samples_of_a_part_are_those_of_the_whole_under_the_same_ids(pictures: C
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        ([], "no sample"),
+        ([], "is empty"),
         ([3, 3], "twice"),
         ([0, 99], "99"),
         ([-1], "-1"),

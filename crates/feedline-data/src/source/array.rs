@@ -102,7 +102,7 @@ impl ArraySource {
             array_bytes(header.dtype, &header.shape).and_then(|bytes| header.data_offset.checked_add(bytes as u64));
         if claimed_end.is_none_or(|end| end > object.len()) {
             return Err(npy(format!(
-                "its header claims {} {:?}, but the file has only {} bytes",
+                "its header claims {} {:?}, but the file has {} bytes",
                 header.dtype.name(),
                 header.shape,
                 object.len()

@@ -129,7 +129,7 @@ mod tests {
             }
         }
         let lie = [&(900_u32 << 20).to_le_bytes()[..], &[0; 8], &[Packing::Lz4 as u8]].concat();
-        assert!(Packing::unpack(&lie).unwrap_err().to_string().contains("longer than they can be"));
+        assert!(Packing::unpack(&lie).unwrap_err().to_string().contains("claimed length is impossible"));
     }
 
     proptest! {

@@ -273,7 +273,7 @@ mod tests {
         check_refused(&[7; 1024], "no header at byte 0");
         check_refused(&[7; 100], "truncated");
         let whole = packed(&[("a.jpg", &[1; 2000])]);
-        check_refused(&whole[..1500], "ends at byte 1500, within a member of 2000 bytes that begins at byte 0");
+        check_refused(&whole[..1500], "ends at byte 1500, inside a member of 2000 bytes that starts at byte 0");
         assert!(members(&[]).unwrap().is_empty());
         assert!(members(&[0; 4096]).unwrap().is_empty());
     }
