@@ -132,6 +132,7 @@ impl<'s> Pixels<'s> {
         channels: u8,
         is_mask: bool,
     ) -> Self {
+        // The memory has the size of the part. Width and height stay those of the whole picture, so that a crop can address it.
         let part = Self::packed(memory, excerpt.rect.width, excerpt.rect.height, channels, is_mask);
         Self { width, height, excerpt: Some(excerpt), ..part }
     }

@@ -120,25 +120,25 @@ impl Costs {
     }
 
     /// Adds the cost of a sample. Returns its prediction if it is compared: for every sample, or for some if samples are fast.
-    pub fn book(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord) -> Option<Duration> {
+    pub fn book(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord) -> Option<Duration> {
         let (total, usual) = (record.total(), self.sample.get());
         let number = self.samples.fetch_add(1, Ordering::Relaxed);
         let is_compared = !usual.is_zero() && (usual >= RECORDED_FROM || number.is_multiple_of(COMPARED_EVERY));
         // Before `learn`, so that a sample is not predicted from itself.
-        let predicted = is_compared.then(|| self.sum(work, wanted, |number| record.work_hint(number)));
-        self.learn(work, wanted, record, total);
+        let predicted = is_compared.then(|| self.sum(work, request, |number| record.work_hint(number)));
+        self.learn(work, request, record, total);
         predicted
     }
 
-    fn learn(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord, total: Duration) {
+    fn learn(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord, total: Duration) {
         self.sample.add(total);
         self.totals.add(total);
         for (stage, &(time, work_hint)) in self.stages.iter().zip(&record.stages) {
             stage.mean(work_hint).add(time);
         }
         if let Some((epoch, table)) = self.watched.get()
-            && *epoch == wanted.epoch
-            && let Some(row) = work.row_of(wanted.id)
+            && *epoch == request.epoch
+            && let Some(row) = work.row_of(request.id)
         {
             table.record_time(row, 0, total);
         }
@@ -147,7 +147,7 @@ impl Costs {
             return;
         }
         let table = self.table.get_or_init(|| Table::for_samples(work.samples(), columns(work)));
-        let Some(row) = work.row_of(wanted.id) else { return };
+        let Some(row) = work.row_of(request.id) else { return };
         let size = work.size_of(row);
         for (number, &(time, work_hint)) in record.stages.iter().enumerate() {
             // An idle stage took no time that a later prediction could use.
@@ -165,13 +165,13 @@ impl Costs {
     }
 
     /// The predicted cost of a sample with its draws. `loading` is the work of loading it.
-    pub fn predict(&self, work: &dyn Workload, wanted: SampleRequest, loading: WorkHint) -> Duration {
-        self.sum(work, wanted, |number| if number == 0 { loading } else { work.work_hint(number - 1, wanted) })
+    pub fn predict(&self, work: &dyn Workload, request: SampleRequest, loading: WorkHint) -> Duration {
+        self.sum(work, request, |number| if number == 0 { loading } else { work.work_hint(number - 1, request) })
     }
 
     /// The sum over the stages of a sample, each with its work.
-    fn sum(&self, work: &dyn Workload, wanted: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
-        let row = work.row_of(wanted.id);
+    fn sum(&self, work: &dyn Workload, request: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
+        let row = work.row_of(request.id);
         let size = row.map_or(Size::default(), |row| work.size_of(row));
         let recorded = self.table.get().and_then(Option::as_ref).zip(row);
         let of_stage = |(number, stage): (usize, &Stage)| {

@@ -62,6 +62,7 @@ impl Stage {
         let cost = &self.0[work_hint as usize];
         let fits = cost.by_size.lock();
         let models = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
+        // A model that explains nothing has 0, and `predict` of it returns `None`.
         let best = models.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
         let nanos = best.and_then(|(fit, number)| fit.predict(number as f64));
         nanos.map_or_else(|| cost.mean.get(), |nanos| Duration::from_nanos(nanos as u64))

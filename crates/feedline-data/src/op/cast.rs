@@ -97,6 +97,7 @@ macro_rules! with_number {
 }
 
 fn cast(source: &[u8], from: Dtype, target: &mut [u8], to: Dtype) {
+    // One instance for each pair of types: inside the loop both are fixed, so the compiler can vectorise it.
     with_number!(from, From, with_number!(to, To, cast_all::<From, To>(source, target)));
 }
 

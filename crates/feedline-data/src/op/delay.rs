@@ -95,6 +95,7 @@ fn sleep(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
         if left.is_zero() {
             return Ok(());
         }
+        // In short turns, so that cancellation ends a long sleep.
         std::thread::sleep(left.min(CANCEL_POLL));
     }
 }

@@ -55,6 +55,7 @@ impl Op for Grayscale {
             for (y, row) in rows.enumerate() {
                 let from = &source.memory[source.offset + y * source.stride..][..source.row_bytes()];
                 for (out, pixel) in row.chunks_exact_mut(channels).zip(from.chunks_exact(source.channels.into())) {
+                    // A pixel with one channel is grey already.
                     out.fill(if let [r, g, b] = *pixel { luma([r, g, b]) } else { pixel[0] });
                 }
             }

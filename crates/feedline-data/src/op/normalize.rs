@@ -109,6 +109,7 @@ impl Op for Normalize {
                         FieldError::Unfit { name: name.to_owned(), has, needs: "as many as mean and std" }.into()
                     );
                 }
+                // Conversion and normalisation in one pass over the pixels.
                 convert(sample, name, (self.dtype, self.layout), Some(&affine), workspace)?;
             } else {
                 let mut tensor = sample.take_tensor(name)?;
@@ -131,6 +132,7 @@ fn scale_in_place(tensor: &mut Tensor<'_>, axes: Axes, channels: usize, affine: 
     let elements = tensor.shape.iter().product::<usize>();
     let plane = elements / channels;
     let channel_of = |element: usize| match axes {
+        // Channels last: they alternate from element to element.
         Axes::Hwc => element % channels,
         // Channels first: each channel is one plane of consecutive elements.
         Axes::Chw | Axes::Unknown => element / plane.max(1),

@@ -220,6 +220,7 @@ impl RandomErasing {
                 for x in rect.left as usize..(rect.left + rect.width) as usize {
                     let element = channel * strides.channel + y * strides.row + x * strides.column;
                     let value = self.value(draw, channel, number);
+                    // Counted by channel, row and column in every layout, so CHW and HWC get the same noise.
                     number += 1;
                     match dtype {
                         Dtype::F32 => memory[element * 4..][..4].copy_from_slice(&value.to_ne_bytes()),

@@ -170,6 +170,7 @@ impl StoredPicture {
     }
 
     fn made(bytes: Vec<u8>, ending: &'static str, width: u32, height: u32, is_resized: bool) -> Self {
+        // PNG files have no seek index: an empty record.
         let record = SeekIndex::build(&bytes).map(|index| index.to_bytes()).unwrap_or_default();
         Self { bytes, ending: Some(ending), width, height, record, problem: None, is_resized }
     }

@@ -204,18 +204,18 @@ impl Plan {
     }
 
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
-        let wanted = self.wanted(epoch, visits, place.position);
+        let request = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
-            Basis::Rule(_, Some(costs)) => costs.predict(self, wanted, WorkHint::Usual).as_nanos() as f64,
-            Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
+            Basis::Rule(_, Some(costs)) => costs.predict(self, request, WorkHint::Usual).as_nanos() as f64,
+            Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, request),
         };
         // `libm`, so that every machine rounds to the same class. Adding 1 avoids the logarithm of 0.
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES_PER_OCTAVE) / CLASSES_PER_OCTAVE) as u64
     }
 
     /// An estimate: bytes, multiplied by the number of ops that work on them.
-    fn static_cost(&self, ordinal: Ordinal, wanted: SampleRequest) -> f64 {
-        let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
+    fn static_cost(&self, ordinal: Ordinal, request: SampleRequest) -> f64 {
+        let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, request));
         // One for loading.
         let working = 1 + (0..self.ops().len()).filter(fires).count();
         self.sizes()[ordinal.0 as usize] as f64 * working as f64

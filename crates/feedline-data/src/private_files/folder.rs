@@ -23,7 +23,7 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Upper limit of unfinished files per name and process.
 const MOST_PARTS: u32 = 1000;
 /// Permission bits of group and others.
-const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+const GROUP_AND_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// The user's cache folder, and whether its warning was given. Clones share that.
 #[derive(Clone, Debug)]
@@ -200,7 +200,7 @@ fn check_owner(owner: u32) -> io::Result<()> {
 fn make_private(file: &impl std::os::fd::AsFd, mode: Mode) -> io::Result<()> {
     let found = fstat(file)?;
     check_owner(found.st_uid)?;
-    if Mode::from_raw_mode(found.st_mode).intersects(OF_OTHERS) {
+    if Mode::from_raw_mode(found.st_mode).intersects(GROUP_AND_OTHERS) {
         match fchmod(file, mode) {
             // On a read-only file system nobody can change it.
             Ok(()) | Err(Errno::ROFS) => {}

@@ -61,7 +61,7 @@ struct Params {
 
 /// What a listing found besides pictures.
 #[derive(Debug, Default)]
-struct Beside {
+struct NonPictures {
     /// Names of the sub-folders.
     folders: BTreeSet<String>,
     /// Number of other files, by ending.
@@ -73,42 +73,42 @@ impl FolderSource {
     pub fn open(root: &str, store: Arc<dyn Store>, options: FolderOptions) -> Result<Self, SourceError> {
         let extensions = options.extensions()?;
         // A store may call the filter from several threads.
-        let beside: Mutex<Beside> = Mutex::default();
+        let non_pictures: Mutex<NonPictures> = Mutex::default();
         let names = store.list(&|name| {
             let is_picture = has_extension(name, &extensions);
             if !is_picture {
-                beside.lock().add(name);
+                non_pictures.lock().add(name);
             }
             is_picture
         })?;
-        let Beside { mut folders, skipped } = beside.into_inner();
+        let NonPictures { mut folders, skipped } = non_pictures.into_inner();
         let others = skipped.values().sum::<u64>();
         if names.is_empty() {
             let (root, others, extensions) = (root.to_owned(), others as usize, extensions.join(" "));
             return Err(SourceError::NoPictures { root, others, extensions });
         }
-        // Sub-folders with at least one picture. `beside` has the folders in which other files were found, or nothing at all.
+        // Sub-folders with at least one picture. `non_pictures` has the folders in which other files were found, or nothing at all.
         let filled: BTreeSet<String> = names.iter().filter_map(class_of).map(str::to_owned).collect();
         let empty: Vec<String> = folders.difference(&filled).cloned().collect();
         if !empty.is_empty() && !options.allow_empty {
             let extensions = extensions.join(" ");
-            return Err(SourceError::EmptyClasses { root: root.to_owned(), classes: some(&empty), extensions });
+            return Err(SourceError::EmptyClasses { root: root.to_owned(), classes: first_names(&empty), extensions });
         }
         // Empty folders are numbered too, so that a class keeps its number whatever its folder contains.
         folders.extend(filled);
         let classes = options.number(root, folders)?;
         let labels = labels(&names, &classes);
         // All pictures without a sub-folder is a valid data set without classes. Only a mixture is suspicious.
-        let loose = labels.iter().filter(|&&label| label < 0).count();
-        if loose > 0 && loose < labels.len() {
+        let unclassed = labels.iter().filter(|&&label| label < 0).count();
+        if unclassed > 0 && unclassed < labels.len() {
             tracing::warn!(
                 root,
-                pictures = loose,
+                pictures = unclassed,
                 "pictures outside the sub-folders have label -1; move them into a sub-folder"
             );
         }
         if others > 0 {
-            let kinds = kinds(&skipped);
+            let kinds = frequent_kinds(&skipped);
             tracing::warn!(
                 root,
                 files = others,
@@ -136,9 +136,11 @@ impl FolderSource {
 impl FolderOptions {
     /// Endings with their dot, in lower case.
     fn extensions(&self) -> Result<Vec<String>, SourceError> {
-        let Some(given) = &self.extensions else { return Ok(EXTENSIONS.map(str::to_owned).to_vec()) };
-        let endings: Vec<String> =
-            given.iter().map(|ending| format!(".{}", ending.trim_start_matches('.').to_ascii_lowercase())).collect();
+        let Some(requested) = &self.extensions else { return Ok(EXTENSIONS.map(str::to_owned).to_vec()) };
+        let endings: Vec<String> = requested
+            .iter()
+            .map(|ending| format!(".{}", ending.trim_start_matches('.').to_ascii_lowercase()))
+            .collect();
         match endings.iter().find(|ending| ending.len() < 2 || ending.contains('/')) {
             _ if endings.is_empty() => {
                 Err(SourceError::Parameter("extensions is empty; leave it out to take all pictures".to_owned()))
@@ -155,17 +157,21 @@ impl FolderOptions {
         let Some(classes) = &self.classes else { return Ok(folders.into_iter().collect()) };
         let known: BTreeSet<&String> = classes.iter().collect();
         if known.len() < classes.len() {
-            return Err(SourceError::Parameter(format!("classes names a class twice: {}", some(classes))));
+            return Err(SourceError::Parameter(format!("classes names a class twice: {}", first_names(classes))));
         }
         let unknown: Vec<String> = folders.into_iter().filter(|folder| !known.contains(folder)).collect();
         if unknown.is_empty() {
             return Ok(classes.clone());
         }
-        Err(SourceError::UnknownClasses { root: root.to_owned(), folders: some(&unknown), classes: some(classes) })
+        Err(SourceError::UnknownClasses {
+            root: root.to_owned(),
+            folders: first_names(&unknown),
+            classes: first_names(classes),
+        })
     }
 }
 
-impl Beside {
+impl NonPictures {
     fn add(&mut self, name: &str) {
         if let Some(folder) = class_of(name)
             && !self.folders.contains(folder)
@@ -205,14 +211,14 @@ fn labels(names: &Names, classes: &[String]) -> Vec<i32> {
 }
 
 /// The first few names, for messages.
-fn some(names: &[String]) -> String {
+fn first_names(names: &[String]) -> String {
     let named: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("{name:?}")).collect();
     let more = names.len() - named.len();
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
 /// The most frequent kinds of files, for messages.
-fn kinds(skipped: &BTreeMap<String, u64>) -> String {
+fn frequent_kinds(skipped: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<(&String, &u64)> = skipped.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();

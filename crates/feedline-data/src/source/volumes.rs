@@ -176,8 +176,8 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
         }
         // Compared without the ending: `a_x.nii.gz` and `a_y.npy` are a pair.
         let missing = |(rest, name): &(&str, &str), word: &str| {
-            let wanted = format!("{rest}{word}");
-            (!known.contains(&*wanted)).then(|| (name.to_string(), wanted))
+            let counterpart = format!("{rest}{word}");
+            (!known.contains(&*counterpart)).then(|| (name.to_string(), counterpart))
         };
         let alone = images.iter().find_map(|image| missing(image, label_word));
         let alone = alone.or_else(|| labels.iter().find_map(|label| missing(label, image_word)));

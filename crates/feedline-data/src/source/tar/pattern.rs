@@ -23,19 +23,19 @@ const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 #[derive(Debug)]
 pub(super) struct Patterns {
     /// The user's input.
-    pub given: Vec<String>,
+    pub input: Vec<String>,
     places: Vec<ShardPattern>,
 }
 
 #[derive(Debug)]
 struct ShardPattern {
-    given: String,
+    input: String,
     store: Arc<dyn Store>,
-    which: Which,
+    selection: Selection,
 }
 
 #[derive(Debug)]
-enum Which {
+enum Selection {
     /// The shard with this name.
     One(String),
     /// All shards in the folder.
@@ -53,14 +53,14 @@ pub(super) struct FoundShard {
 
 impl Patterns {
     /// Opens the stores of the patterns.
-    pub(super) fn new(given: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
+    pub(super) fn new(input: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
         let (mut places, mut stores) = (Vec::new(), Stores { opener, opened: HashMap::new() });
-        for pattern in &given {
+        for pattern in &input {
             for path in numbered(pattern)? {
                 places.push(ShardPattern::new(&path, &mut stores)?);
             }
         }
-        Ok(Self { given, places })
+        Ok(Self { input, places })
     }
 
     /// Lists the shards.
@@ -70,7 +70,7 @@ impl Patterns {
             let before = found.len();
             place.find(&mut found)?;
             if found.len() == before {
-                return Err(SourceError::NoShards { pattern: place.given.clone() });
+                return Err(SourceError::NoShards { pattern: place.input.clone() });
             }
         }
         if found.is_empty() {
@@ -104,34 +104,34 @@ impl Stores<'_> {
 
 impl ShardPattern {
     fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, SourceError> {
-        let given = path.to_owned();
+        let input = path.to_owned();
         let plain = path.find(SPECIAL).unwrap_or(path.len());
         let (root, rest) = split_root(path, plain);
         let store = stores.at(root)?;
         if plain == path.len() {
             if is_shard(path) {
-                return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+                return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
             }
-            return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
+            return Ok(Self { input, store: stores.at(path)?, selection: Selection::Folder });
         }
         // A file on disk may contain these characters in its name. A peer is not asked, since that would cost a request per pattern.
         if !store.is_remote() && store.open(rest).is_ok() {
-            return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+            return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
         }
         // `*` does not match a slash, as in a shell.
         let glob = GlobBuilder::new(rest).literal_separator(true).build();
         let glob = glob.map_err(|error| SourceError::Parameter(format!("{path:?} is not a pattern: {error}")))?;
-        let which = Which::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
-        Ok(Self { given, store, which })
+        let selection = Selection::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
+        Ok(Self { input, store, selection })
     }
 
     fn find(&self, found: &mut Vec<FoundShard>) -> Result<(), StoreError> {
-        let names = match &self.which {
-            Which::One(name) => {
+        let names = match &self.selection {
+            Selection::One(name) => {
                 found.push(FoundShard { store: Arc::clone(&self.store), name: name.clone() });
                 return Ok(());
             }
-            Which::Folder => {
+            Selection::Folder => {
                 let left_out = Mutex::new(Vec::new());
                 let names = self.store.list_flat(&|name| {
                     if is_shard(name) && !is_plain_shard(name) && !name.ends_with(ENDING) {
@@ -141,7 +141,7 @@ impl ShardPattern {
                 })?;
                 let left_out = left_out.into_inner();
                 if let Some(first) = left_out.first() {
-                    let (folder, shards) = (&*self.given, left_out.len());
+                    let (folder, shards) = (&*self.input, left_out.len());
                     tracing::warn!(
                         folder,
                         shards,
@@ -151,8 +151,8 @@ impl ShardPattern {
                 }
                 names
             }
-            Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
-            Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
+            Selection::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
+            Selection::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
         };
         found.extend(names.iter().map(|name| FoundShard { store: Arc::clone(&self.store), name: name.to_owned() }));
         Ok(())
@@ -228,8 +228,8 @@ mod tests {
 
     fn found(folder: &std::path::Path, patterns: &[&str]) -> Result<Vec<String>, String> {
         let root = folder.to_str().unwrap();
-        let given = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
-        let patterns = Patterns::new(given, &Registry::core()).map_err(|error| error.to_string())?;
+        let input = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
+        let patterns = Patterns::new(input, &Registry::core()).map_err(|error| error.to_string())?;
         let found = patterns.find().map_err(|error| error.to_string())?;
         let below = |shard: FoundShard| shard.store.address(&shard.name)[root.len() + 1..].to_owned();
         Ok(found.into_iter().map(below).collect())

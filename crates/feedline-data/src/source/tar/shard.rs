@@ -43,7 +43,7 @@ pub(super) struct Located {
 /// Where an index is stored.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    Beside,
+    NextToShard,
     Cache,
     Memory(Arc<dyn Object>),
 }
@@ -112,7 +112,7 @@ impl Shard {
         // The index next to the shard and the cached one compete. An exact one ends the search.
         let mut best: Option<(Freshness, Located)> = None;
         let mut has_index = false;
-        for place in [Some(Place::Beside), cache.map(|_| Place::Cache)].into_iter().flatten() {
+        for place in [Some(Place::NextToShard), cache.map(|_| Place::Cache)].into_iter().flatten() {
             let Ok(index) = place.open(&found, cache) else { continue };
             has_index = true;
             let Ok(Some(head)) = IndexHead::read(&*index) else { continue };

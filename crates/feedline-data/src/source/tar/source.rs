@@ -270,7 +270,7 @@ impl Source for TarSource {
     fn spec(&self) -> Result<toml::Table, SourceError> {
         let mut table = toml::Table::new();
         table.insert("kind".to_owned(), "tar".into());
-        let shards = match self.patterns.given.as_slice() {
+        let shards = match self.patterns.input.as_slice() {
             [one] => one.clone().into(),
             many => many.to_vec().into(),
         };
