@@ -99,7 +99,7 @@ impl<'s> Volume<'s> {
         // The search allocates on its own, so its upper limit is reserved in the budget first.
         workspace.reserve(Foreground::search_bytes(self.sides))?;
         let found = Foreground::of(&self.memory, self.sides, || workspace.cancel().check())?;
-        // The first result wins if two threads search at once. Both are equal.
+        // A `OnceLock`, because the result is stored through a shared reference.
         Ok(Arc::clone(self.foreground.get_or_init(|| Arc::new(found))))
     }
 }

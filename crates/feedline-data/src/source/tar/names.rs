@@ -21,7 +21,7 @@ pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;
     let (key, extension) = (&name[..dot], &name[dot + 1..]);
-    // WebDataset keeps metadata in members such as `__meta__.json` and skips them.
+    // In WebDataset, names such as `__meta__` are metadata and not samples.
     let is_metadata = |part: &str| part.len() >= 4 && part.starts_with("__") && part.ends_with("__");
     let is_sample = dot > base && !extension.is_empty() && !name.split('/').any(is_metadata);
     is_sample.then_some((key, extension))

@@ -104,7 +104,7 @@ impl Shard {
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
         if found.store.is_remote() {
             let (located, opened) = copied::locate(&found, &*object, cache)?;
-            // `locate` compared a copied index with the shard already.
+            // `locate` returns only an index that is exact or was compared with the shard.
             let (index, is_checked) = (Mutex::new(located), AtomicBool::new(true));
             let remote = Some(object);
             return Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote }, opened));

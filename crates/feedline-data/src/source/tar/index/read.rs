@@ -52,7 +52,7 @@ impl Index {
     /// The entry of a sample.
     pub(crate) fn entry(&self, sample: u64) -> Result<IndexEntry, IndexError> {
         let head = &self.head;
-        // A rebuilt index may have fewer samples than the source was opened with.
+        // Beyond the table are keys and records, which are no entries.
         if sample >= head.samples {
             return Err(IndexError::Damaged);
         }
