@@ -158,7 +158,7 @@ mod tests {
 
     impl Remote for Forgetful {
         fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
-            if range.start % 2 == 0 {
+            if range.start.is_multiple_of(2) {
                 let bytes = Ok(vec![7; (range.end - range.start) as usize]);
                 return Fetch::answered(done, Answer { bytes, traffic: Traffic::default() });
             }
