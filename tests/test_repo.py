@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_kernels_of_other_processors_use_names_that_exist() -> None:
             for name in re.findall(r"\w+", names):
                 assert re.search(rf"(struct|enum|trait|fn|const|type) {name}\b", defined), f"{path.name} uses {name}"
         lines = text.splitlines()
-        for before, line in zip(lines, lines[1:], strict=False):
+        for before, line in pairwise(lines):
             if re.match(r"use crate::kernels.*\b(x86|neon)\b", line):
                 assert before.startswith("#[cfg(target_arch"), f"{path.name}: {line}"
 
