@@ -1,1 +1,1 @@
-"""Benchmarks: each prints ratios against peers measured in the same run, and writes them as JSON."""
+"""Benchmarks. Each prints its ratios to peers that were measured in the same run, and writes them as JSON."""

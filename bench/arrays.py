@@ -1,8 +1,8 @@
-"""Loader overhead alone: 224x224x3 bytes a sample, no ops, batch 256, two workers.
+"""Loader overhead alone: 224x224x3 bytes per sample, no ops, batch 256, two workers.
 
 `python -m bench.arrays [--samples 4096] [--runs 3]` races `fl.array` in memory against a plain two-thread memcpy
 gather, `fl.array` of a file against a plain two-thread pread gather, and both against torch DataLoader over a memmap.
-Contents are compared with the source over a whole epoch before the window opens.
+Before the measurement, all samples of an epoch are compared with the source.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _feedline(path: str, kind: str) -> None:
 
 
 def _gather(path: str, kind: str) -> None:
-    """Two threads fill a ring of buffers in random order, and nothing else."""
+    """The baseline: two threads fill a ring of buffers in random order."""
     source = np.load(path) if kind == "memory" else np.load(path, mmap_mode="r")
     offset = Path(path).stat().st_size - source.nbytes
     file = os.open(path, os.O_RDONLY)

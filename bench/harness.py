@@ -1,6 +1,6 @@
 """Measures loaders side by side.
 
-Each contender runs in a process of its own (`python -m bench.contender NAME ...`), several times, alternating, so that
+Each contender runs in its own process (`python -m bench.contender NAME ...`), several times, alternating, so that
 noise of the machine meets all alike. Inside, a window opens after a warm-up and counts samples, wall time, the CPU
 time of the whole process tree and that of everything else on the machine; outside, peak memory (PSS of the tree) is
 sampled. The best run of each contender counts.
@@ -27,19 +27,19 @@ TICKS = os.sysconf("SC_CLK_TCK")
 RESULTS = Path(__file__).parent / "results"
 RUN_LIMIT_SECONDS = 600
 EXIT_LIMIT_SECONDS = 10
-# A run during which others used more than this is called disturbed.
+# A run counts as disturbed if other processes used more cores than this.
 QUIET_CORES, QUIET_WAIT_SECONDS = 0.2, 30.0
-# Walking the page tables of a large process takes milliseconds, which must not slow down those who use much memory.
+# Walking the page tables of a large process takes milliseconds. Frequent sampling would slow down large contenders.
 MEMORY_SAMPLING_SHARE = 0.02
 
 
 class ContenderFailed(Exception):
-    """A contender ended without a result; the text says why."""
+    """A contender ended without a result. The text is the reason."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one contender did in its window."""
+    """The measurements of one contender."""
 
     samples_per_second: float
     cpu_ms_per_sample: float
@@ -75,7 +75,7 @@ def tree_cpu_seconds(root: int | None = None) -> float:
 
 
 def tree_pss_bytes(root: int) -> int:
-    """Memory of a process tree, shared pages counted once."""
+    """Memory of a process tree (PSS), which counts shared pages once."""
     total = 0
     for process, _ in _tree(root):
         try:
@@ -129,12 +129,12 @@ def measure(
 
 
 def report(window: Window, **more: Any) -> None:
-    """Hands a window to the process that started this one."""
+    """Passes the result to the parent process."""
     print("RESULT " + json.dumps({**asdict(window), **more}), flush=True)
 
 
 def run_contender(name: str, arguments: list[str], python: str = sys.executable) -> dict[str, Any]:
-    """Runs one contender in a process of its own; adds its peak memory."""
+    """Runs one contender in its own process, and adds its peak memory to the result."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [python, "-m", "bench.contender", name, *arguments]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -152,7 +152,7 @@ def run_contender(name: str, arguments: list[str], python: str = sys.executable)
 
 
 def reason(said: str) -> str:
-    """What an error output says in one line, without what is of this machine only."""
+    """The error output in one line, without paths and addresses of this machine."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")]
     line = re.sub(r"^(bench\.harness\.\w+: )?(error: )?", "", (errors or lines or [""])[-1], flags=re.IGNORECASE)
@@ -160,7 +160,7 @@ def reason(said: str) -> str:
 
 
 def _watch(process: subprocess.Popen[bytes], output: IO[str]) -> int:
-    """Peak memory of a contender until it ends, or has given its result and lingers."""
+    """Peak memory of a contender until it ends, or until it has written its result."""
     peak, deadline, has_result = 0, time.monotonic() + RUN_LIMIT_SECONDS, False
     while process.poll() is None:
         before = time.monotonic()
@@ -176,14 +176,14 @@ def _watch(process: subprocess.Popen[bytes], output: IO[str]) -> int:
 
 
 def _result(output: IO[str]) -> dict[str, Any] | None:
-    # pread, because the contender writes through the same open file and so at the same offset.
+    # pread, because the contender writes through the same open file and shares its offset.
     text = os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0).decode(errors="replace")
     lines = [line for line in text.splitlines(keepends=True) if line.startswith("RESULT ") and line.endswith("\n")]
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """Ends the contender and what it left behind."""
+    """Ends the contender and its leftover child processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -239,7 +239,7 @@ def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def setup() -> dict[str, Any]:
-    """The machine and versions, for whoever reads the result later."""
+    """The machine and the versions, for readers of the result."""
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),
@@ -249,7 +249,7 @@ def setup() -> dict[str, Any]:
 
 
 def show(title: str, results: dict[str, dict[str, Any]], ratios: Mapping[str, float | None]) -> None:
-    """Prints a table and the ratios; a ratio is None if a side of it was not measured."""
+    """Prints a table and the ratios. A ratio is None if one of its sides was not measured."""
     print(f"\n{title}")
     print(f"{'':28}{'samples/s':>11}{'CPU ms':>9}{'peak MB':>9}{'first s':>9}")
     for contender, result in results.items():

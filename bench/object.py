@@ -1,4 +1,4 @@
-"""What object stores are asked for: `python -m bench.object FOLDER`.
+"""Requests and bytes of object stores: `python -m bench.object FOLDER`.
 
 Packs the pictures, puts the shards into a bucket of a real S3-compatible server (moto) on loopback, and reads them for
 a few epochs of RandomResizedCrop, once with the seek index and once without. Counts bytes and requests, both as the
@@ -48,7 +48,7 @@ def _epochs(bucket: Bucket, url: str, seek_index: Any) -> dict[str, float]:
     return {
         "samples": len(source),
         "bytes_per_sample": sum(received) / samples,
-        # With those for samples of the next epoch that were fetched ahead.
+        # Includes samples of the next epoch that were fetched ahead.
         "requests_per_sample": store["requests"] / samples,
         "retries": store["retries"],
         "opening_requests": opening.requests,

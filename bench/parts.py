@@ -1,4 +1,4 @@
-"""A benchmark in parts, each of which can be measured again alone."""
+"""A benchmark in parts. Each part can be measured again alone."""
 
 from __future__ import annotations
 

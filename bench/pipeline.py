@@ -1,4 +1,4 @@
-"""The ImageNet training pipeline that contenders race on, and what each of them is given.
+"""The ImageNet training pipeline that contenders run, and their input.
 
 RandomResizedCrop(224), flip, normalised float32, batch 64, two threads or workers. In: a folder of JPEG files. Out: a
 `Task` for a contender, the window of its batches. Always true: every contender is measured here, over whole epochs, and
@@ -29,7 +29,7 @@ WARM_SAMPLES, COUNTED_SAMPLES = 1000, 3000
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender is given: the pictures, a folder for files of its own, how many epochs count."""
+    """The input of a contender: the pictures, a folder for its own files, the number of measured epochs."""
 
     folder: Path
     work: Path = Path()
@@ -37,7 +37,7 @@ class Task:
 
     @classmethod
     def of(cls, folder: str, work: str = "", epochs: str = "0") -> Task:
-        """From the command line of a contender."""
+        """Parses the command line of a contender."""
         return cls(Path(folder), Path(work), int(epochs))
 
     def within(self, name: str) -> Task:
@@ -46,12 +46,12 @@ class Task:
 
     @property
     def arguments(self) -> list[str]:
-        """The command line that gives this task."""
+        """This task as a command line."""
         return [str(self.folder), str(self.work), str(self.epochs_asked)]
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the pictures and the length of a run."""
+        """A key that changes with the pictures and with the length of a run."""
         facts = [(path, Path(path).stat().st_size, Path(path).stat().st_mtime_ns) for path in self.paths]
         return f"{hashlib.sha256(repr(facts).encode()).hexdigest()} {self.all_epochs}"
 
@@ -68,38 +68,38 @@ class Task:
 
     @property
     def epochs(self) -> int:
-        """Epochs in the window: those asked for, else enough for a steady figure."""
+        """Measured epochs: the requested number, or enough for a steady figure."""
         return self.epochs_asked or max(1, round(COUNTED_SAMPLES / len(self.paths)))
 
     @property
     def warm_epochs(self) -> int:
-        """Epochs before the window opens."""
+        """Epochs before the measurement starts."""
         return math.ceil(WARM_SAMPLES / len(self.paths))
 
     @property
     def all_epochs(self) -> int:
-        """Epochs of a whole run, with one to spare for what is read ahead."""
+        """Epochs of a whole run, with one more for read-ahead."""
         return self.warm_epochs + self.epochs + 1
 
     def order(self) -> list[int]:
-        """Shuffled epochs in one sequence, so that nobody pays for the start of an epoch: real ones are long."""
+        """Several shuffled epochs as one sequence, so that no contender pays for epoch starts. Real epochs are long."""
         generator = random.Random(0)
         return [
             index for _ in range(self.all_epochs) for index in generator.sample(range(len(self.paths)), len(self.paths))
         ]
 
     def measure(self, batches: Callable[[], Iterable[Any]]) -> harness.Window:
-        """The window of an iteration over arrays of pixels, after a warm-up."""
+        """Measures an iteration over arrays of pixels, after a warm-up."""
         warm, count = (epochs * len(self.paths) for epochs in (self.warm_epochs, self.epochs))
         return harness.measure(batches, len, warm, count, check)
 
     def measure_from_the_start(self, batches: Callable[[], Iterable[Any]]) -> harness.Window:
-        """The window of an iteration that is a few whole epochs, everything included."""
+        """Measures an iteration over a few whole epochs, including their start."""
         return harness.measure(batches, len, 0, self.epochs * len(self.paths), check)
 
 
 def check(batch: Any) -> None:
-    """Raises unless a batch holds what the pipeline is to give: normalised pixels of different pictures."""
+    """Raises unless a batch has normalised pixels of different pictures, as the pipeline requires."""
     pixels = np.asarray(batch)
     assert pixels.shape[1:] in ((3, SIDE, SIDE), (SIDE, SIDE, 3)), f"a batch has shape {pixels.shape}"
     assert len(pixels) <= BATCH, f"a batch has {len(pixels)} samples, {BATCH} were asked for"

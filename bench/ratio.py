@@ -1,4 +1,4 @@
-"""A figure and what it is to be."""
+"""A figure and its target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """A figure and the least, or the most, that it is to be."""
+    """A figure and its lower or upper limit."""
 
     what: str
     value: float | None
@@ -17,12 +17,12 @@ class Ratio:
 
     @property
     def name(self) -> str:
-        """What it is, with its target."""
+        """The figure with its target, as text."""
         return f"{self.what} ({self.bound} {self.target:g})"
 
     @property
     def verdict(self) -> str:
-        """Whether it reaches the target, as far as that can be said."""
+        """Whether it reaches the target: yes, no, not measured, or disturbed by other processes."""
         if self.value is None:
             return "not measured"
         if self.is_disturbed:

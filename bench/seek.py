@@ -1,4 +1,4 @@
-"""What seek indexes, shards and approximate decoding give on real pictures: `python -m bench.seek FOLDER ...`.
+"""Seek indexes, shards and approximate decoding on real pictures: `python -m bench.seek FOLDER ...`.
 
 For each folder: how fast `feedline index` is and how large the indexes are; whether crops cut out by index are those of
 a full decode; how much less is read of packed shards; how fast `feedline pack` is against `tar`; how far approximate
@@ -80,7 +80,7 @@ def _images(source: fl.Source, fast: bool = False) -> tuple[np.ndarray, int]:
 
 
 def _bytes_read(folder: Path, work: Path) -> float:
-    """Bytes of whole files against those read of shards, a few epochs of RandomResizedCrop each."""
+    """Compares the bytes of whole files with those read from shards, over a few epochs of RandomResizedCrop."""
     read = []
     for source, seek_index in ((fl.folder(folder), "never"), (fl.tar(str(work / "shards-0" / "*.tar")), "auto")):
         chain = [ops.DecodeImage(), ops.RandomResizedCrop(224)]
@@ -91,7 +91,7 @@ def _bytes_read(folder: Path, work: Path) -> float:
             for _ in loader:
                 pass
         snapshot = loader.snapshot()
-        # Per decoded sample: some of the next epoch are read ahead.
+        # Per decoded sample, because some samples of the next epoch are read ahead.
         read.append(snapshot["store"]["bytes"] / snapshot["ops"][0]["samples"])
     whole, trimmed = read
     return whole / trimmed

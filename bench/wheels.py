@@ -1,4 +1,4 @@
-"""Does a change keep the speed? Two wheels of Feedline, run alternately.
+"""Checks that a change keeps the speed: runs two wheels of Feedline in turn.
 
 `python -m bench.wheels OLD.whl NEW.whl FOLDER [--pairs 15] [--only index,array]` runs each workload with the old wheel
 and with the new one, in turn, and prints the median ratio new / old of processor time and of wall time.
@@ -28,17 +28,17 @@ from bench import harness
 
 CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
 TARGET = {"cpu": 1.03, "instructions": 1.02}
-"""What a change that is not about speed may cost."""
+"""The slowdown that a change may cause if it is not about speed."""
 SIDE_BY_SIDE = 6
-"""Pairs of a schedule that run at the same time: a run uses a thirtieth of a core and sleeps for a minute."""
+"""Pairs that run at the same time. A run uses a thirtieth of a core and mostly sleeps."""
 REPEATS = {"index": 4, "region": 3, "pixels": 8, "array": 20}
-"""Epochs that count."""
+"""Measured epochs."""
 SMALL, SMALL_REPEATS = 60, {"index": 8, "array": 30}
-"""Pictures of an epoch, and epochs, under callgrind, which is fifty times slower."""
+"""Pictures per epoch, and epochs, under callgrind, which is fifty times slower."""
 
 
 def _small_options() -> dict[str, Any]:
-    """Prepare as little as possible ahead: what is prepared when a run ends counts, and is never twice the same."""
+    """Prepare as little as possible ahead. Work that is prepared but not delivered at the end counts, and varies."""
     import feedline as fl
 
     return {"num_workers": 1, "tuning": fl.tuning(prefetch_batches=1)}
@@ -107,13 +107,13 @@ WORKLOADS: dict[str, Callable[[str, Path, Path, int, bool], dict[str, float]]] =
 
 @dataclass(frozen=True)
 class Installed:
-    """A wheel, unpacked, with caches of its own."""
+    """An unpacked wheel with its own caches."""
 
     work: Path
 
     @classmethod
     def of(cls, wheel: Path, work: Path, folder: Path) -> Installed:
-        """Unpack a wheel, and let it prepare what the workloads read."""
+        """Unpack a wheel, and let it prepare the data of the workloads."""
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(work), str(wheel)]
         subprocess.run(pip, check=True)
         made = cls(work)
@@ -124,7 +124,7 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which it is the one that is imported."""
+        """The environment in which this wheel is imported."""
         return {"PYTHONPATH": f"{self.work}:{Path(__file__).parent.parent}", "FEEDLINE_CACHE": str(self.work / "cache")}
 
 
@@ -132,7 +132,7 @@ Wheels = list[Installed]
 
 
 def _run(name: str, folder: Path, installed: Installed, epochs: int, before: Sequence[str] = ()) -> Any:
-    """Run a workload; before its command stands a tool that watches it."""
+    """Run a workload, under a measuring tool if one is given."""
     command = [*before, sys.executable, "-m", "bench.wheels", "--child", name, str(folder), str(installed.work)]
     environment = {**os.environ, **installed.environment}
     command += [str(epochs), "small" if before else "whole"]
@@ -149,7 +149,7 @@ def _times(folder: Path, name: str, installed: Installed) -> dict[str, float]:
 
 
 def _instructions(folder: Path, name: str, installed: Installed) -> dict[str, float]:
-    """Count those of an epoch: what some epochs take more than none, behind the first."""
+    """Count the instructions of an epoch: the difference between runs with several epochs and with only the first."""
     counts = []
     for epochs in (0, SMALL_REPEATS[name]):
         said = _run(name, folder, installed, epochs, CALLGRIND).stderr
@@ -163,7 +163,7 @@ def _compare(name: str, measure: Callable[[str, Installed], dict[str, float]], w
     """Measure old and new in turn; give the medians of the ratios."""
 
     def one(pair: int) -> list[dict[str, float]]:
-        # The second of a pair finds a warmer machine: each wheel is second in every other pair.
+        # The second run of a pair finds a warmer machine, so the wheels take turns in being second.
         turn = -1 if pair % 2 else 1
         return [measure(name, wheel) for wheel in wheels[::turn]][::turn]
 

@@ -22,12 +22,12 @@ KEY, SECRET = "a-key", "a-secret"
 HOP_HEADERS = ("connection", "transfer-encoding", "content-length", "date", "server")
 
 Fault = Callable[[str, str], str | None]
-"""Given method and path, what goes wrong: ``"503"``, ``"cut"`` (half of the body), ``"hang"``, or nothing."""
+"""The fault for a method and a path: ``"503"``, ``"cut"`` (half of the body), ``"hang"``, or nothing."""
 
 
 @dataclass
 class Counts:
-    """What went through the proxy."""
+    """Counts of the traffic through the proxy."""
 
     requests: int = 0
     body_bytes: int = 0
@@ -93,18 +93,18 @@ class Proxy:
             request_queue_size = 128
 
             def handle_error(self, *_: object) -> None:
-                """A client that went away is no error here."""
+                """A client that disconnects is not an error here."""
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def settle(self, still_seconds: float = 1.0, most_seconds: float = 60.0) -> None:
-        """Wait until nobody has asked for anything for a while."""
+        """Wait until no request has come for a while."""
         start = since = time.monotonic()
         seen = self.counts.requests
         while time.monotonic() - since < still_seconds:
-            assert time.monotonic() - start < most_seconds, "somebody asks for more and more"
+            assert time.monotonic() - start < most_seconds, "requests do not stop"
             time.sleep(0.02)
             if self._at_once > 0 or self.counts.requests != seen:
                 seen, since = self.counts.requests, time.monotonic()
@@ -160,7 +160,7 @@ class Proxy:
                 self.counts.ranges.append((request.path, request.headers["range"]))
         sent = content[: len(content) // 2] if fault == "cut" else content
         if request.command != "HEAD":
-            # Before the client has them, and may begin to count anew.
+            # Counted before the client has the bytes, because it may reset the counts then.
             with self._lock:
                 self.counts.body_bytes += len(sent)
             request.wfile.write(sent)
@@ -177,7 +177,7 @@ class Bucket:
         self.client = client
 
     def put(self, folder: Path, prefix: str = "shards") -> str:
-        """Upload the files of a folder; gives the URL that they are below."""
+        """Upload the files of a folder. Gives their base URL."""
         for path in sorted(folder.iterdir()):
             if path.is_file():
                 self.client.put_object(Bucket=BUCKET, Key=f"{prefix}/{path.name}", Body=path.read_bytes())
@@ -187,7 +187,7 @@ class Bucket:
 
 @contextmanager
 def bucket_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """Start a server with an empty bucket; the environment says where it is."""
+    """Start a server with an empty bucket. The environment has its address."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()

@@ -18,7 +18,7 @@ import pytest
 from making import HANG_SECONDS, folder_of
 from nodes import leavings, serving
 
-# Who runs tests in the background of a shell has it ignored, and so would all that they start.
+# A shell makes background processes ignore SIGINT, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,14 +38,14 @@ PAGE_SECONDS = 30
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests see no rank of whatever started them."""
+    """Hide the rank of the process that started the tests."""
     for name in LAUNCHER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tests keep nothing in the cache folder of whoever runs them; gives theirs."""
+    """Give each test its own cache folder, so that the user's is not touched."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FEEDLINE_CACHE", str(folder))
     return folder
@@ -106,7 +106,7 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture
 def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
-    """Run ``code`` in a Python process of its own; it has to end well and silently. Gives what it printed."""
+    """Run ``code`` in a new Python process, which must succeed without error output. Gives its output."""
 
     def run(code: str, *arguments: object, seconds: float = 60.0) -> str:
         process = start_python(code, *arguments)
@@ -137,7 +137,7 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Path:
-    """Where a test's node listens; its folder is not there."""
+    """The socket path of a test's node. Its folder does not exist yet."""
     return tmp_path / "node" / "node.sock"
 
 
@@ -150,14 +150,14 @@ def node(socket: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def nothing_left(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[None]:
-    """See that a test of sharing leaves nothing in shared memory, temp folders or the process table."""
+    """Check that a test of sharing leaves nothing in shared memory, temp folders or the process table."""
     before = leavings(tmp_path)
     yield
     gc.collect()
     left = leavings(tmp_path) - before
 
     def is_gone() -> bool:
-        # What others begin to use meanwhile does not count.
+        # Leftovers of other processes do not count.
         left.intersection_update(leavings(tmp_path))
         return not left
 

@@ -35,7 +35,7 @@ TRIAL_SECONDS = 120
 
 def loader_of(job: dict[str, Any]) -> fl.Loader:
     """Give the loader of a job, or with ``local`` the one that it is compared with."""
-    # Shared jobs get samples in another order, with the draws of a round: only what needs no draws is compared.
+    # Shared jobs get samples in another order, with the draws of a round. So only ops without draws are compared.
     crop = ops.CenterCrop(16) if job["kind"] == "shared" else ops.RandomResizedCrop(16)
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 5, "num_workers": 2}
     if job["kind"] == "rank":
@@ -55,7 +55,7 @@ def digest_of(batch: Any) -> list[Any]:
 
 
 def run_job(job: dict[str, Any]) -> None:
-    """Read epochs and write down each batch with the state behind it, going on from what is written already."""
+    """Read epochs and log each batch with the state after it. Continues an existing log."""
     path = Path(job["log"])
     seen = read_log(path)
     loader = loader_of(job)
@@ -74,7 +74,7 @@ def run_job(job: dict[str, Any]) -> None:
                     "samples": digest_of(batch),
                     "state": loader.state_dict(),
                 }
-                # One write: a line is there as a whole or not at all.
+                # One write, so that a line is complete or missing.
                 log.write(json.dumps(line).encode() + b"\n")
                 time.sleep(0.02)
             epoch += 1
@@ -82,7 +82,7 @@ def run_job(job: dict[str, Any]) -> None:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Give the lines of a log; one that was cut short is removed."""
+    """Give the lines of a log, without a truncated last line."""
     if not path.exists():
         return []
     content = path.read_bytes()
@@ -119,7 +119,7 @@ class Trial:
         self.victim = ("server", "node", "job")[number % 3]
         places = {"server": ["server"], "node": ["rank", "shared"], "job": ["local", "server", "rank", "shared"]}
         self.kind = chance.choice(places[self.victim])
-        # Counted from what the job has received, so that kills hit the middle of the work on a busy machine, too.
+        # Counted in received batches, so that kills hit the middle of the work on a busy machine too.
         # Before the first batch, the job is about to start or to attach.
         self.batches, self.pause = chance.randint(0, 20), chance.uniform(0.0, 0.06)
         if self.batches == 0:
@@ -131,7 +131,7 @@ class Trial:
         return f"kill the {self.victim} of a job of kind {self.kind!r} {self.pause:.3f} s after batch {self.batches}"
 
     def run(self) -> str:
-        """Do it; say what is wrong, or nothing."""
+        """Run the trial. Give the problem, or nothing."""
         if self.kind == "server":
             self.start_server("127.0.0.1:0")
             said = self.processes["server"].said  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ class Trial:
         return compare(self.kind, read_log(self.folder / "log"), self.data)
 
     def wait_for_the_moment(self, deadline: float) -> bool:
-        """Wait until the job has received enough batches, and a little longer; say whether it is sound."""
+        """Wait until the job has received enough batches, and a little longer. Give whether it still runs."""
         log, job = Path(self.job["log"]), self.processes["job"]
         while self.batches > 0 and (not log.exists() or log.read_bytes().count(b"\n") < self.batches):
             if job.poll() is not None or time.monotonic() > deadline:
@@ -178,7 +178,7 @@ class Trial:
         self.processes["server"] = start("storage", "--root", str(self.data.parent), "--listen", address)
 
     def close(self) -> None:
-        """End what still runs; all of it was started here."""
+        """End the processes that still run. All of them were started here."""
         for process in self.processes.values():
             process.kill()
             with contextlib.suppress(ValueError):
@@ -198,7 +198,7 @@ def expected(kind: str, data: Path) -> list[list[Any]]:
 
 
 def compare(kind: str, lines: list[dict[str, Any]], data: Path) -> str:
-    """Say what is wrong with a stream."""
+    """Give the problem of a stream, if there is one."""
     for epoch, wanted in enumerate(expected(kind, data)):
         found = [line["samples"] for line in lines if line["epoch"] == epoch]
         if kind == "shared":
@@ -211,7 +211,7 @@ def compare(kind: str, lines: list[dict[str, Any]], data: Path) -> str:
 
 @contextlib.contextmanager
 def places() -> Iterator[tuple[Path, Path]]:
-    """Make pictures, and a folder for what trials write."""
+    """Make pictures, and a folder for the files of trials."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         os.environ["FEEDLINE_CACHE"] = str(Path(folder) / "cache")
         work = Path(folder) / "work"

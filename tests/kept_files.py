@@ -37,10 +37,10 @@ STATES = (
 """Cases of ``streams.py`` whose states are kept: every order, ranks, substitutes, and several kinds of sources."""
 
 UNORDERED_STATES = ("arrival_of_slow_samples", "carousel")
-"""Cases whose kept state decides which samples are left, but not their order."""
+"""Cases whose kept state decides which samples remain, but not their order."""
 
 PACKED = ("shard-000000.tar", "shard-000000.tar.index", ".pack.jsonl")
-"""The files of ``feedline pack`` when it was stopped behind its first shard."""
+"""The files of ``feedline pack`` when it was stopped after its first shard."""
 
 
 def inputs_of_that_time(root: Path) -> Inputs:
@@ -128,7 +128,7 @@ def write_shards(inputs: Inputs) -> None:
 
 
 def write_costs(inputs: Inputs) -> None:
-    """Write what samples cost."""
+    """Write a file of costs."""
     with delayed(num_workers=2) as loader:
         for _ in range(2):
             list(loader)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 HANG_SECONDS = 120
-"""A limit against hangs, far beyond what anything takes on a busy machine. What has to be cut short takes longer."""
+"""Seconds: a limit against hangs, far above any test on a busy machine. Work that a test interrupts takes longer."""
 
 DTYPES = [
     "bool",
@@ -40,11 +40,11 @@ op = "DecodeImage"
 op = "Resize"
 size = [24, 32]
 """
-"""A plan over a folder of pictures; `more` stands for ops between the decoder and the last op."""
+"""A plan over a folder of pictures. `more` is inserted between the decoder and the last op."""
 
 
 def natural(height: int, width: int, seed: int = 0, channels: int = 3) -> np.ndarray:
-    """Smooth gradients, a few hard edges and noise: what resampling filters and colour maths meet in photos."""
+    """Smooth gradients, a few hard edges and noise, as resampling filters and colour arithmetic meet them in photos."""
     random = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width].astype(np.float64)
     planes = []
@@ -77,7 +77,7 @@ def save(path: Path, pixels: np.ndarray, **options: object) -> Path:
 
 
 def folder_of(root: Path, count: int, classes: tuple[str, ...] = (), size: tuple[int, int] = (24, 32)) -> Path:
-    """``count`` PNG pictures, dealt out over sub-folders ``classes`` (flat if there are none)."""
+    """Write ``count`` PNG pictures into the sub-folders ``classes`` in turn (none: into the folder itself)."""
     for number in range(count):
         parent = root / classes[number % len(classes)] if classes else root
         save(parent / f"{number:04}.png", natural(*size, seed=number))
@@ -85,6 +85,6 @@ def folder_of(root: Path, count: int, classes: tuple[str, ...] = (), size: tuple
 
 
 def peak_bytes() -> int:
-    """The most memory this process has had. Not ``ru_maxrss``: a process inherits it from the one that started it."""
+    """Peak memory of this process. Not ``ru_maxrss``, which a process inherits from its parent."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024

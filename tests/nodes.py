@@ -1,4 +1,4 @@
-"""A real node and real jobs that attach to it, each a process of its own, for all tests of sharing."""
+"""A real node and real jobs that attach to it, each in its own process, for all tests of sharing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMFD = "memfd:feedline-slab"
 
 
 def make(**options: Any) -> fl.Loader:
-    """Give a loader of 15 segments of 16 samples; a job with the same values is on the same run."""
+    """Give a loader of 15 segments of 16 samples. Jobs with equal values share one run."""
     chain = [ops.RandomCrop(8, on="data")]
     return fl.Loader(fl.synthetic(N, (24, 24, 3)), chain, **{"batch_size": 16, "shuffle": True, **options})
 
@@ -32,7 +32,7 @@ def ids_of(loader: fl.Loader) -> list[int]:
 
 
 def check_once(epoch: list[int]) -> None:
-    """See whether an epoch has all samples once."""
+    """Give whether an epoch has each sample once."""
     assert sorted(epoch) == list(range(N))
 
 
@@ -47,7 +47,7 @@ def start_node(socket: Path, *options: str, memory: str = "64MB", **process: Any
 
 @contextlib.contextmanager
 def serving(socket: Path, *options: str, memory: str = "64MB", **process: Any) -> Iterator[subprocess.Popen[str]]:
-    """Run a node, which has to end well, unless it was killed meanwhile."""
+    """Run a node. It must exit cleanly, unless it was killed."""
     node = start_node(socket, *options, memory=memory, **process)
     try:
         yield node
@@ -59,19 +59,19 @@ def serving(socket: Path, *options: str, memory: str = "64MB", **process: Any) -
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End a process in the middle of whatever it does."""
+    """Kill a process at once."""
     process.kill()
     process.communicate(timeout=WAIT)
 
 
 def look(socket: Path) -> dict[str, Any]:
-    """Give what ``feedline top`` says."""
+    """Give the output of ``feedline top``."""
     command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", str(socket)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
 
 
-# Reads epochs at some speed and writes down what it got. After `hold` batches it keeps what it has and reads nothing
+# Reads epochs at some speed and logs its samples. After `hold` batches it keeps its batches and reads nothing
 # until its input ends.
 JOB = """
 import json, sys, time
@@ -117,7 +117,7 @@ class Job:
         )  # fmt: skip
 
     def wait_for(self, line: str) -> None:
-        """Read until it says something."""
+        """Read output up to this line."""
         assert self.process.stdout is not None
         for said in self.process.stdout:
             if said.strip() == line:
@@ -125,17 +125,17 @@ class Job:
         raise AssertionError(f"the job ended without {line!r}: {self.process.communicate()[1]}")
 
     def epochs(self) -> list[list[int]]:
-        """Give what it got in each epoch, once it has ended; one that holds its batches goes on."""
+        """Wait for the end, and give the samples of each epoch. A job that holds its batches continues first."""
         said, problem = self.process.communicate(timeout=WAIT)
         assert self.process.returncode == 0, problem
         return [json.loads(line) for line in said.splitlines() if line.startswith("[")]
 
 
 def processes_with(text: Path) -> list[int]:
-    """Give the processes whose command line names a path, but this one."""
+    """Give the processes whose command line names a path, except this one."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        # Processes of others come and go meanwhile.
+        # Other processes may end meanwhile.
         with contextlib.suppress(OSError):
             if str(text).encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
                 found.append(int(path.parent.name))
@@ -143,7 +143,7 @@ def processes_with(text: Path) -> list[int]:
 
 
 def leavings(folder: Path) -> set[str]:
-    """Give what sharing could leave behind on this machine, in this process, and of processes that know ``folder``."""
+    """Give possible leftovers of sharing: on this machine, in this process, and of processes that use ``folder``."""
     return {
         *(str(path) for path in Path("/dev/shm").iterdir()),
         *(str(path) for path in Path(tempfile.gettempdir()).glob("feedline-*")),
@@ -155,7 +155,7 @@ def leavings(folder: Path) -> set[str]:
 
 
 def dead_children() -> Iterator[int]:
-    """Give children of this process that have ended and still have a number."""
+    """Give zombie children of this process: ended, but not waited for."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, parent = path.read_text().rsplit(")", 1)[1].split()[:2]

@@ -1,4 +1,4 @@
-"""What a case of ``streams.py`` is, and how its stream becomes a digest.
+"""The cases of ``streams.py``, and how a stream becomes a digest.
 
 A case makes loaders. Its digests cover two epochs, the rest of the stream after a resume in the middle of the first
 epoch, and the state from which the new loader resumed. The first loader has three workers and the resumed one has one,
@@ -30,7 +30,7 @@ Digests = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """One stream: how its loader is made, and what of it is fixed."""
+    """One stream: how its loader is made, and which part of it is fixed."""
 
     make: Make
     """Takes the inputs, ``options`` and ``num_workers``."""
@@ -38,9 +38,9 @@ class Case:
     like: str | None = None
     """The case that has the same stream."""
     resumed_with: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the loader that resumes, where they are not those of the first one."""
+    """Options of the resuming loader, if they differ from those of the first one."""
     measure: Callable[[Case, Inputs, int | None], Digests] | None = None
-    """Takes the digests, where the order of the samples is not fixed."""
+    """Computes the digests if the order of the samples is not fixed."""
 
     def open(self, inputs: Inputs, workers: int, **options: Any) -> fl.Loader:
         """Make a loader."""
@@ -138,7 +138,7 @@ def by_portion(case: Case, inputs: Inputs, workers: int | None) -> Digests:
 
 
 def state_after(loader: fl.Loader, received: int) -> tuple[list[Any], dict[str, Any]]:
-    """Receive some batches; return them and the state, as it comes back from a JSON file."""
+    """Receive some batches. Return them and the state, after a round trip through JSON."""
     iterator = iter(loader)
     batches = [next(iterator) for _ in range(received)]
     return batches, json.loads(json.dumps(loader.state_dict()))

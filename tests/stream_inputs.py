@@ -93,7 +93,7 @@ class Inputs:
 
     @cached_property
     def damaged(self) -> Path:
-        """The folder of JPEGs with one file that is no picture and one that ends too early."""
+        """The folder of JPEGs with one file that is not a picture and one that is truncated."""
         folder = self.root / "damaged"
         for number, path in enumerate(sorted(self.jpegs.rglob("*.jpg"))):
             copy = folder / path.relative_to(self.jpegs)
@@ -117,7 +117,7 @@ class Inputs:
 
     @cached_property
     def two_sizes(self) -> list[Path]:
-        """Files of two sizes, which planned order takes apart."""
+        """Files of two sizes, which planned order separates."""
         folder = self.root / "two_sizes"
         folder.mkdir()
         paths = [folder / f"{number:02}.bin" for number in range(40)]

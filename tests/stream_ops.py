@@ -105,7 +105,7 @@ def mask_op(inputs: Inputs, chain: list[ops.Op], **options: Any) -> fl.Loader:
 
 @case()
 def labels_as_pictures(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Decode masks that are not called so: grey values, and the indexes of a palette."""
+    """Decode masks without a mask name: grey values, and the indices of a palette."""
     masks = [*inputs.masked["mask"], inputs.formats / "palette.png"]
     chain = [ops.DecodeImage(mode="mask"), ops.RandomResizedCrop(12)]
     return fl.Loader(fl.files({"image": masks}), chain, batch_size=4, **options)
@@ -156,7 +156,7 @@ WHOLE_LABEL = ops.PadTo((20, 18, 20), on="label")
     }
 )
 def volume_crop(inputs: Inputs, chain: list[ops.Op], ending: str, **options: Any) -> fl.Loader:
-    """Crop volumes of each format: of those that are not compressed only a part is read."""
+    """Crop volumes of each format. Of uncompressed ones only a part is read."""
     return fl.Loader(fl.volumes(inputs.volumes[ending]), chain, batch_size=2, shuffle=True, seed=2, **options)
 
 

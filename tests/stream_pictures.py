@@ -158,4 +158,4 @@ _EMBEDDED = {
 }
 
 EMBEDDED = {name: base64.b64decode(text) for name, text in _EMBEDDED.items()}
-"""Files by name: what no code here can write."""
+"""Embedded files by name, for formats that no code here can write."""

@@ -1,4 +1,4 @@
-"""Cases of ``streams.py`` for data that is elsewhere and samples that other processes prepare.
+"""Cases of ``streams.py`` for remote data, and for samples that other processes prepare.
 
 Storage servers, object stores and nodes do not change the stream: ``like`` names the case whose stream theirs has to
 equal. The exception is the carousel, in which a node chooses the order.
@@ -45,13 +45,13 @@ def shards_of(inputs: Inputs, store: str) -> str:
 
 @case({store: {"store": store} for store in STORES}, like="tar_with_index")
 def tar_of(inputs: Inputs, store: str, **options: Any) -> fl.Loader:
-    """Read the packed shards from elsewhere."""
+    """Read the packed shards from a remote store."""
     return fl.Loader(fl.tar(shards_of(inputs, store)), TAR_CROPS, batch_size=5, shuffle=True, **options)
 
 
 @case({store: {"store": store} for store in STORES}, like="reservoir.readers")
 def reservoir_of(inputs: Inputs, store: str, **options: Any) -> fl.Loader:
-    """Read the packed shards from elsewhere, in sequence."""
+    """Read the packed shards from a remote store, in sequence."""
     options |= {"shuffle": RESERVOIR, "seed": 5}
     return fl.Loader(fl.tar(shards_of(inputs, store)), CROPS, batch_size=5, **options)
 
@@ -90,13 +90,13 @@ def offload_fast(inputs: Inputs, **options: Any) -> fl.Loader:
 
 @case({"ram": {"ram": "1MB"}, "disk": {"disk": "1MB"}}, like="resized_pictures")
 def cached_of_a_server(inputs: Inputs, ram: str | None = None, disk: str | None = None, **options: Any) -> fl.Loader:
-    """Keep samples that come from a storage server."""
+    """Cache samples that come from a storage server."""
     return pictures(served(inputs, "jpegs"), RESIZED, cache=fl.cache(ram=ram, disk=disk, form="decoded"), **options)
 
 
 @case({"0": {"rank": 0}, "1": {"rank": 1}})
 def private_rank(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Prepare the share of a rank alone: the stream that a node has to give."""
+    """Prepare the share of a rank alone. A node must give the same stream."""
     return pictures(inputs.jpegs, world_size=2, **options)
 
 

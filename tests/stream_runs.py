@@ -90,13 +90,13 @@ def planned_by_size(inputs: Inputs, max_displacement: int | None = None, **optio
 
 @case({"default": {}, "bound": {"max_displacement": 9}})
 def planned_by_costs(inputs: Inputs, max_displacement: int | None = None, **options: Any) -> fl.Loader:
-    """Deliver samples later that a file of costs says are slow."""
+    """Deliver samples later if a file of costs marks them as slow."""
     return delayed(order=fl.planned(max_displacement=max_displacement, costs=KEPT / "costs"), **options)
 
 
 @case()
 def arrival_replayed(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Deliver samples as a log of an earlier run says."""
+    """Deliver samples in the order of an earlier run's log."""
     return delayed(order=fl.arrival(replay=KEPT / "run.arrivals"), **options)
 
 
@@ -108,13 +108,13 @@ def arrival(inputs: Inputs, **options: Any) -> fl.Loader:
 
 @case(measure=in_any_order)
 def arrival_of_slow_samples(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Deliver slow samples after those that pass them."""
+    """Deliver slow samples after those that overtake them."""
     return delayed(order=fl.arrival(), **options)
 
 
 @case(like="shuffle.all")
 def arrival_in_order(inputs: Inputs, num_workers: int, **options: Any) -> fl.Loader:
-    """Forbid that samples pass each other, which makes the order of arrival that of the sampler."""
+    """Forbid overtaking, so that arrival order equals the sampler's order."""
     log = inputs.root / f"{num_workers}.arrivals"
     order = fl.arrival(log=log, max_displacement=0)
     return pictures(inputs.jpegs, num_workers=num_workers, order=order, **options)
@@ -135,13 +135,13 @@ def rank_dropping(inputs: Inputs, **options: Any) -> fl.Loader:
 
 @case(resumed_with={"batch_size": 3})
 def resumed_with_batches(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Go on with another batch size."""
+    """Resume with another batch size."""
     return pictures(inputs.jpegs, **options)
 
 
 @case(resumed_with={"rank": 1, "world_size": 2})
 def resumed_as_rank(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Go on with two ranks."""
+    """Resume with two ranks."""
     return pictures(inputs.jpegs, **options)
 
 
@@ -211,5 +211,5 @@ def cached_volumes(inputs: Inputs, **options: Any) -> fl.Loader:
     like="shuffle.all",
 )
 def run_setting(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Change when work is done and how much memory it takes."""
+    """Change when work is done and its memory. The stream stays the same."""
     return pictures(inputs.jpegs, **options)

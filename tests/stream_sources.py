@@ -33,7 +33,7 @@ def folder_of_all_formats(inputs: Inputs, **options: Any) -> fl.Loader:
 
 @case()
 def folder_with_classes(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Number the classes as the user says, one of which has no pictures."""
+    """Use the class numbers of the user. One class has no pictures."""
     classes = ["class-02", "class-empty", "class-00", "class-01"]
     source = fl.folder(inputs.jpegs, classes=classes, extensions=(".jpg",), allow_empty=True)
     return fl.Loader(source, PICTURES, batch_size=5, shuffle=True, **options)
@@ -149,7 +149,7 @@ def plan_of_a_document(inputs: Inputs, num_workers: int, **options: Any) -> fl.L
 
 @case()
 def later_epoch(inputs: Inputs, **options: Any) -> fl.Loader:
-    """Begin with an epoch that needs more than 32 bits."""
+    """Start with an epoch number of more than 32 bits."""
     loader = fl.Loader(fl.folder(inputs.jpegs), CROPS, batch_size=5, shuffle=True, **options)
     loader.set_epoch(2**33 + 5)
     return loader

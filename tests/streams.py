@@ -45,7 +45,7 @@ def committed(part: Literal["cases", "inputs"] = "cases") -> dict[str, Any]:
 
 
 def difference(name: str, found: Digests, expected: Digests) -> str | None:
-    """Say how the digests of a case differ from those that are committed; ``None`` if they do not."""
+    """Describe how the digests of a case differ from the committed ones. ``None`` if they do not."""
     other = [PARTS[part] for part in PARTS if found.get(part) != expected.get(part)]
     if not other:
         return None

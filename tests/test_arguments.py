@@ -1,4 +1,4 @@
-"""A wrong value raises at once, when the loader is made, and says which argument is wrong and what is allowed."""
+"""A wrong value raises when the loader is made. The error names the argument and the allowed values."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_wrong_rank_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("sampler", [[0, 1], fl.weighted([1.0] * 6), fl.class_balanced()])
 def test_a_sampler_beside_shuffle_is_refused(sampler: Any) -> None:
-    check("shuffle is true beside a sampler; a sampler is the order", shuffle=True, sampler=sampler)
+    check("shuffle is true beside a sampler; the sampler decides the order", shuffle=True, sampler=sampler)
 
 
 def test_class_balanced_without_classes_is_refused() -> None:
@@ -238,7 +238,7 @@ def test_plans_that_cannot_be_read_are_refused_with_a_reason(text: str, words: s
 
 
 @pytest.mark.parametrize("fraction", [2.0, -0.1, float("nan"), "all"])
-def test_a_fraction_that_is_none_is_refused(fraction: Any) -> None:
+def test_an_invalid_fraction_is_refused(fraction: Any) -> None:
     check("max_fraction", on_error=fl.substitute(fraction))
 
 

@@ -1,4 +1,4 @@
-"""Arrival order: what is ready first comes first, each sample once, within a bound, resumable and replayable."""
+"""Arrival order: samples come as they get ready, each once, within a bound, resumable and replayable."""
 
 from __future__ import annotations
 
@@ -212,11 +212,11 @@ def test_a_log_that_does_not_fit_is_named(tmp_path: Path) -> None:
         make(order=fl.arrival(replay=tmp_path / "notes"))
     with pytest.raises(fl.FeedlineError, match="not a log of this plan"):
         first(make(order=fl.arrival(log=log), seed=6), 1)
-    with pytest.raises(fl.PlanError, match="what is replayed has a log"):
+    with pytest.raises(fl.PlanError, match="a replayed run already has a log"):
         make(order=fl.arrival(replay=log, log=log))
 
 
-def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Path) -> None:
+def test_law_6_a_batch_that_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     loader = make(order=fl.arrival(log=folder / "run.arrivals"))
     iterator = iter(loader)
@@ -226,7 +226,7 @@ def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Pat
     assert sorted(sample for batch in iterator for sample in batch["index"].tolist()) == list(range(N))
 
 
-def test_a_record_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
+def test_a_record_that_did_not_fit_on_the_disk_damages_no_other(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
     iterator = iter(make(order=fl.arrival(log=log)))
     stream = [next(iterator)["index"].tolist() for _ in range(3)]

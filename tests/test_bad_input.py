@@ -21,7 +21,7 @@ DECODE = [ops.DecodeImage(), ops.Resize((16, 16))]
 
 
 def bomb_png(width: int, height: int) -> bytes:
-    """A PNG that promises a size and holds almost nothing."""
+    """A PNG whose header claims a size, with almost no data."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -41,7 +41,7 @@ def cut(path: Path, keep: float) -> None:
 
 
 def check_bad(root: Path, bad: Path, words: str, op: str | None = "DecodeImage", **options: Any) -> fl.SampleError:
-    """Reading ``root`` delivers all batches before ``bad``'s and then raises an error that names it."""
+    """Check that reading ``root`` delivers all batches before that of ``bad``, then raises an error that names it."""
     source = fl.folder(root)
     key = str(bad.relative_to(root))
     number = [source.key(index) for index in source.indices].index(key)
@@ -282,7 +282,7 @@ def test_an_image_and_a_mask_of_other_sizes_are_a_bad_sample(tmp_path: Path) -> 
 
 def test_a_colour_picture_as_mask_is_a_bad_sample(tmp_path: Path) -> None:
     source = fl.files({"mask": [save(tmp_path / "a.png", natural(20, 30))]})
-    with pytest.raises(fl.SampleError, match="a mask needs one channel, but this PNG holds RGB colour"):
+    with pytest.raises(fl.SampleError, match="a mask needs one channel, but this PNG contains RGB colour"):
         list(fl.Loader(source, [ops.DecodeImage(on="mask")], batch_size=1))
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say: windows, failures, verdicts."""
+"""The benchmarks measure correctly: windows, failures, verdicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def batches_of(size: int, count: int) -> Iterator[np.ndarray]:
         yield np.zeros(size)
 
 
-def test_a_window_opens_after_the_warm_up_and_holds_at_least_what_was_asked_for() -> None:
+def test_a_window_opens_after_the_warm_up_and_has_at_least_the_requested_samples() -> None:
     assert harness.measure(lambda: batches_of(64, 100), len, warm=100, count=200).samples == 256
 
 

@@ -1,4 +1,4 @@
-"""The accuracy benchmark: what it trains is a function of the seed and the order, and its verdict is what it says."""
+"""The accuracy benchmark: the trained net is a function of the seed and the order, and the verdict follows its rule."""
 
 from __future__ import annotations
 

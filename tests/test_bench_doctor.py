@@ -1,4 +1,4 @@
-"""The benchmark of the doctor: its jobs are bound by what they say, and its figures are the worst of them."""
+"""The benchmark of the doctor: its jobs have the claimed bottleneck, and its figures are the worst of all jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.doctor.cases import KINDS, Case, make
 
 
 def rate(case: Case, what: str) -> float:
-    """Samples a second that one resource of a job allows."""
+    """Samples per second that one resource of a job allows."""
     mean = sum(case.costs_ms) / len(case.costs_ms)
     return {
         "step": 1e3 * case.batch / case.step_ms,
@@ -33,7 +33,7 @@ def test_the_second_bound_of_a_steady_job_is_well_away(kind: str, seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("kind", ["head_of_line", "giant"])
-def test_one_sample_takes_longer_than_all_others_of_its_stretch_together(kind: str, seed: int) -> None:
+def test_one_sample_takes_longer_than_all_others_of_its_part_together(kind: str, seed: int) -> None:
     case = make(kind, seed)
     slow, quick = max(case.costs_ms), min(case.costs_ms)
     assert slow > 10 * quick * len(case.costs_ms) / case.workers
@@ -43,7 +43,7 @@ def test_one_sample_takes_longer_than_all_others_of_its_stretch_together(kind: s
     assert sum(even.costs_ms) == pytest.approx(sum(case.costs_ms) / len(case.costs_ms))
 
 
-def test_to_ease_something_changes_one_thing() -> None:
+def test_easing_a_resource_changes_only_that_resource() -> None:
     case = make("read", 0)
     assert case.eased("network") is None
     assert case.eased("memory") is None

@@ -1,4 +1,4 @@
-"""The schedule benchmark: its workloads, its ledger, its picture, what it asks for."""
+"""The schedule benchmark: its workloads, its ledger, its picture, its targets."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from bench.share.window import NotStarted, Reader, rate, stamps, watch
 
 @pytest.fixture
 def setting(tmp_path: Path, pictures: Callable[..., Path]) -> Setting:
-    """Twelve small pictures, and a folder for whatever is made of them."""
+    """Twelve small pictures, and a folder for files made from them."""
     folder = pictures(12, size=(40, 48))
     return Setting(folder, folder, tmp_path, tmp_path / "cache", runs=1)
 
@@ -93,7 +93,7 @@ def test_separate_jobs_of_a_search_count_as_often_as_there_are() -> None:
     assert [ratio.value for ratio in thirty_five.ratios(found)] == [0.25] * 3
 
 
-def test_steps_leave_the_cores_as_busy_as_is_asked() -> None:
+def test_steps_leave_the_cores_as_busy_as_requested() -> None:
     step = mixed.step_ms(batch=10, cpu_ms_per_sample=3.0, busy=0.25, cores=2)
     assert 10 * 3.0 / step == pytest.approx(0.25 * 2), "milliseconds of work in each of the step"
     case = {"alone": {"imagenet": 100.0, "volumes": 10.0}, "together": {"imagenet": 96.0, "volumes": 9.0}}
@@ -107,7 +107,7 @@ def test_the_99th_percentile_is_what_99_of_100_do_not_exceed() -> None:
     assert handover.spread([5.0])["p99_us"] == 5.0
 
 
-def test_a_batch_is_the_first_of_a_segment_lies_within_or_across() -> None:
+def test_a_batch_is_first_in_a_segment_or_inside_it_or_across_two() -> None:
     lengths = [256, 160, 256]
     starts = {start: attached.place(start, start + 64, lengths) for start in (0, 192, 256, 384, 416, 608, 640)}
     expected = ["first", "within", "first", None, "first", "within", None]
@@ -145,7 +145,7 @@ def test_the_guide_has_rows_of_the_parts_that_were_measured_only() -> None:
     assert page.replaced(page.replaced(guide, found), {}) == f"before\n{page.BEGIN}\n{page.END}after\n"
 
 
-def test_what_tensorsocket_cannot_do_is_said_in_words() -> None:
+def test_the_limits_of_tensorsocket_are_stated() -> None:
     found = {"tried": {"as-shipped": "no batches", "greeted": 40.2, "shared-memory": 250.0}, "way": "shared-memory"}
     assert list(tensor_socket.ratios(found)) == []
     said = " ".join(page.sentences({"tensorsocket": found}))
@@ -176,7 +176,7 @@ def test_two_jobs_that_share_a_disk_read_no_more_than_two_alone(
     monkeypatch.setattr(two_jobs, "BATCH", 4)
     found = two_jobs.measure(setting, epochs=2)
     assert found["separate"]["reads"] >= 2 * 2 * 12
-    # How much they share depends on when each of them starts.
+    # How much they share depends on the start time of each.
     assert 0 < found["shared"]["reads"] <= found["separate"]["reads"]
     assert 0 < found["shared"]["read_bytes"] <= found["separate"]["read_bytes"]
     assert found["separate"]["disk_busy"] > 0, "both are on one disk"

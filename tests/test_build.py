@@ -1,4 +1,4 @@
-"""Building from source: what is missing is said before anything is tried."""
+"""Building from source: a missing tool is reported before the build starts."""
 
 from __future__ import annotations
 

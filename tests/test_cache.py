@@ -1,4 +1,4 @@
-"""Samples kept between epochs: the same stream, less work."""
+"""The cache between epochs: the same stream with less work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_law_1_the_stream_is_the_same_with_a_cache(
         assert loader.snapshot()["cache"]["hits"] > 0
 
 
-def test_what_is_in_stays_in_and_only_what_does_not_fit_is_missed(root: Path) -> None:
+def test_cached_samples_stay_and_only_those_that_do_not_fit_are_missed(root: Path) -> None:
     pictures = sum((90 + number) * 120 * 3 for number in range(24))
     loader = make(
         root,
@@ -65,7 +65,7 @@ def test_what_is_in_stays_in_and_only_what_does_not_fit_is_missed(root: Path) ->
     after = loader.snapshot()["cache"]
     assert before["ram_samples"] == after["ram_samples"]
     assert before["ram_bytes"] == after["ram_bytes"] <= pictures // 2
-    # The window runs over the end of an epoch, so some samples of the next one are counted.
+    # The window reaches into the next epoch, so some of its samples are counted.
     expected = 20 * (24 - after["ram_samples"])
     assert abs(after["misses"] - before["misses"] - expected) <= 20
     assert 8 < after["ram_samples"] < 16
@@ -77,7 +77,7 @@ def test_all_that_fits_is_never_read_again(root: Path) -> None:
     read = loader.snapshot()["store"]["bytes"]
     stream(loader, epochs=3)
     assert loader.snapshot()["store"]["bytes"] == read
-    # A sample at the end of the first epoch and at the beginning of the second may be read for both at once.
+    # A sample at the end of the first epoch and the start of the second may be read twice at the same time.
     total = sum(path.stat().st_size for path in root.iterdir())
     assert total <= read < 1.5 * total
 
@@ -200,7 +200,7 @@ def test_a_full_cache_is_not_tried_again(root: Path) -> None:
     loader = make(root, CHAINS["random after the decoder"], cache=fl.cache(ram=100_000, form="decoded"))
     stream(loader, epochs=4)
     snapshot = loader.snapshot()
-    # Whole pictures are decoded only while there is room: then crops read parts of files again.
+    # Whole pictures are decoded only while the cache has room. After that, crops read parts of files again.
     assert snapshot["seek_index"]["used"] > 24
 
 

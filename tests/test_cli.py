@@ -61,7 +61,7 @@ def test_no_command_runs_the_code_of_a_plan_unasked(command: list[str], folder: 
     arguments = [plan if word == "PLAN" else word for word in command]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert not (tmp_path / "was_imported").exists()
-    if command[0] not in ("index", "pack"):  # They read the source of a plan alone.
+    if command[0] not in ("index", "pack"):  # These commands use only the source of a plan.
         assert done.returncode == 1
         assert '"evil:f"' in done.stderr
         assert "--allow-functions" in done.stderr

@@ -24,7 +24,7 @@ def make(**options: Any) -> fl.Loader:
 
 
 def run(consumers: list[Any], pause: Callable[[int], float] = lambda number: 0.0) -> list[list[list[int]]]:
-    """What each consumer got, each in a thread of its own."""
+    """The batches of each consumer. Each runs in its own thread."""
     got: list[list[list[int]]] = [[] for _ in consumers]
     errors: list[BaseException] = []
 
@@ -63,7 +63,7 @@ def test_round_robin_gives_each_consumer_the_same_batches_every_time() -> None:
     assert got == [expected[number::4] for number in range(4)]
 
 
-def test_a_slow_consumer_holds_nobody_up_where_the_first_to_ask_is_served() -> None:
+def test_a_slow_consumer_blocks_nobody_in_first_come_mode() -> None:
     got = run(make().consumers(2), lambda number: 0.1 if number else 0.0)
     assert len(got[0]) > 3 * len(got[1])
 
@@ -103,7 +103,7 @@ def test_law_7_all_leaving_frees_everything_and_an_error_reaches_every_consumer(
 
 
 def waiting_for_its_turn(consumer: Any) -> tuple[threading.Thread, list[BaseException]]:
-    """Start a thread that asks for a batch out of turn; what it gets is an error."""
+    """Start a thread that requests a batch out of turn. It gets an error."""
     errors: list[BaseException] = []
 
     def ask() -> None:
@@ -152,7 +152,7 @@ def test_a_consumer_that_has_left_gets_nothing(assign: Any) -> None:
     assert len(run([second])[0]) == N // BATCH
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_wrong_arguments_are_named() -> None:
     with pytest.raises(fl.PlanError, match="n is 0"):
         make().consumers(0)
     with pytest.raises(fl.PlanError, match="assign is"):

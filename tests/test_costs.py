@@ -1,4 +1,4 @@
-"""Costs are predicted before data is touched: from what samples of a size took, from headers, and from draws."""
+"""Costs are predicted before data is read: from other samples of the same size, from headers, and from draws."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
         seen.update(next(iterator)["index"].tolist())
         unseen = np.array([number not in seen for number in range(len(sizes))])
         predicted, size = loader.costs()[unseen] * 1e3, sizes[unseen] / 1000
-        # The second delay fires for half of the samples: each half lies on a line of its own, 10 ms apart.
+        # The second delay fires for half of the samples, so the two halves lie on two lines, 10 ms apart.
         is_drawn = predicted > np.polyval(np.polyfit(size, predicted, 1), size)
         halves = [np.corrcoef(predicted[half], size[half])[0, 1] for half in (is_drawn, ~is_drawn)]
         return bool(np.min(halves) > 0.9)
@@ -49,7 +49,7 @@ def test_volumes_that_were_not_seen_yet_are_predicted_by_what_their_headers_say(
     depths = np.random.default_rng(0).integers(8, 200, 200)
     noise = np.random.default_rng(1).integers(0, 255, (8, 8, 8), dtype=np.uint8)
     for number, depth in enumerate(depths):
-        # What is compressed has about as many bytes, however large it is.
+        # Compressed volumes have about the same number of bytes, whatever their size.
         volume = np.zeros((depth, 8, 8), np.uint8)
         volume[:8] = noise
         with gzip.open(tmp_path / f"{number:03}.nii.gz", "wb", compresslevel=1) as file:

@@ -1,4 +1,4 @@
-"""Crates and modules depend downwards only, and the page about them names what is there."""
+"""Crates and modules depend downwards only, and ARCHITECTURE.md names existing files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LAYERS = {
     "feedline-codec": set(),
     "feedline-data": {"feedline-order", "feedline-memory", "feedline-codec"},
 }
-"""What the lowest crates may depend on. Any other may use all of these and those before it in ``UPPER``."""
+"""The allowed dependencies of the lowest crates. Others may use all of these, and those before them in ``UPPER``."""
 UPPER = ["feedline-engine", "feedline-diagnose", "feedline-net", "feedline-cli", "feedline-py"]
 
 
 def without_tests(text: str) -> str:
-    """Leave out comments and unit tests: these may look upwards."""
+    """Remove comments and unit tests, which may depend upwards."""
     text = re.split(r"#\[cfg\(test\)\]\nmod tests \{", text)[0]
     return re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
 
@@ -106,7 +106,7 @@ def test_a_cycle_is_found_and_named(tmp_path: Path) -> None:
 
 
 def used_crates(crate: str) -> set[str]:
-    """Give the crates of ours that one depends on, tests aside."""
+    """Give our crates that a crate depends on, except in tests."""
     manifest = (ROOT / "crates" / crate / "Cargo.toml").read_text()
     _, _, table = manifest.partition("\n[dependencies]\n")
     return set(re.findall(r"^(feedline-\w+)", table.partition("\n[")[0], flags=re.MULTILINE))
@@ -119,7 +119,7 @@ def test_crates_depend_downwards_only(crate: str) -> None:
     assert used_crates("feedline-data") == {"feedline-order", "feedline-memory", "feedline-codec"}, "manifests are read"
 
 
-def test_what_runs_plans_does_not_know_who_diagnoses_it() -> None:
+def test_the_engine_does_not_depend_on_diagnose() -> None:
     assert "feedline-diagnose" not in used_crates("feedline-net") | used_crates("feedline-engine")
 
 

@@ -1,4 +1,4 @@
-"""What documents show runs, every public name is documented, and the site is whole."""
+"""The examples of the documentation run, every public name is documented, and the site is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor: verdicts on jobs that are bound by one thing, far from all else; what it refuses, and in which words."""
+"""The doctor: verdicts on jobs with one clear bottleneck, and its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_slow_step_is_the_bound_and_the_step_gets_the_loaders_own_batches() ->
         assert found.stall_share < 0.2
         assert isinstance(seen[0]["data"], np.ndarray)
         assert seen[0]["data"].shape == (4, 16)
-        # The loader itself has not moved.
+        # The doctor does not advance the loader.
         assert next(iter(loader))["index"].tolist() == [0, 1, 2, 3]
     assert not any(remedy["change"] == "workers" for remedy in found.remedies)
 
@@ -101,7 +101,7 @@ def test_a_page_and_a_trace_are_written(tmp_path: Path) -> None:
         assert all(end <= begin + 1 for end, begin in zip(ends, later, strict=False)), "one sample at a time"
 
 
-def test_what_cannot_be_examined_is_told_in_clear_words() -> None:
+def test_jobs_that_cannot_be_examined_are_refused_with_a_reason() -> None:
     def broken(_: Any) -> None:
         raise ValueError("the loss is NaN")
 
@@ -208,8 +208,8 @@ def test_a_foreign_loader_that_computes_is_told_from_one_that_waits(load: Callab
 
 @contextlib.contextmanager
 def others(loop: str) -> Iterator[None]:
-    """Give each core two other processes that run ``loop`` again and again."""
-    # They end by themselves if nobody ends them.
+    """Run two other processes per core, each repeating ``loop``."""
+    # They end on their own if the test does not end them.
     code = f"import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end:\n    {loop}"
     started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
@@ -222,21 +222,21 @@ def others(loop: str) -> Iterator[None]:
 
 @pytest.fixture
 def busy_machine() -> Iterator[None]:
-    """Others do nothing but compute."""
+    """Other processes that compute all the time."""
     with others("pass"):
         yield
 
 
 @pytest.fixture
 def restless_machine() -> Iterator[None]:
-    """Others compute for half a second, then sleep as long, all together."""
+    """Other processes that all compute for half a second, then all sleep for half a second."""
     with others("time.sleep(0.01) if time.time() % 1.0 > 0.5 else None"):
         yield
 
 
 @pytest.mark.busy
 @pytest.mark.usefixtures("busy_machine")
-def test_what_other_processes_use_is_said_and_not_promised() -> None:
+def test_cores_of_other_processes_are_reported_and_not_counted_as_a_gain() -> None:
     workers = len(os.sched_getaffinity(0))
     ops = [testing.delay(4.0, kind="cpu")]
     with fl.Loader(fl.synthetic(256, (16,)), ops, batch_size=4, num_workers=workers) as loader:
@@ -285,7 +285,7 @@ def cores_of_others(seconds: float = 0.5) -> float:
 
 
 @pytest.mark.busy
-def test_threads_that_wait_for_each_other_are_no_other_processes() -> None:
+def test_threads_that_wait_for_each_other_do_not_count_as_other_processes() -> None:
     cores = len(os.sched_getaffinity(0))
     if cores_of_others() > 0.1 * cores:
         pytest.skip("other processes compute on this machine, and are told as such")
@@ -309,7 +309,7 @@ def test_a_foreign_loader_that_computes_on_a_busy_machine_does_not_wait() -> Non
 
 
 class Working:
-    """A dataset of torch whose samples take this long to compute, or to wait for."""
+    """A dataset of torch whose samples compute, or sleep, for a given time."""
 
     def __init__(self, compute: float, wait: float) -> None:
         self.compute, self.wait = compute, wait
@@ -344,7 +344,7 @@ def test_worker_processes_that_wait_for_a_core_do_not_wait_for_storage(
     computed = watched._children and watched._children.computing(2)
     assert computed is not None
     assert computed > 0.7 if compute else computed < 0.5
-    # Workers that take turns are the bound, whatever they wait for. Those that sleep read nothing.
+    # Workers that take turns are the bottleneck, whatever they wait for. Sleeping workers read nothing.
     has_period = any(anomaly["kind"] == "period" for anomaly in report.anomalies)
     assert report.bound == ("prepare" if compute or has_period else "unknown"), str(report)
 

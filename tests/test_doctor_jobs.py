@@ -190,9 +190,9 @@ def test_batches_that_are_never_full_are_counted_as_they_are() -> None:
     assert found.remedies == [], "a batch cannot have more than there is"
 
 
-def test_an_interrupt_while_a_remedy_is_looked_at_is_heard() -> None:
+def test_an_interrupt_ends_the_evaluation_of_a_remedy() -> None:
     def step(batch: Any) -> None:
-        testing.step(40.0)  # Far longer than loading takes, also on a busy machine.
+        testing.step(40.0)  # Far longer than loading takes, even on a busy machine.
         if len(batch["data"]) > 4:
             raise KeyboardInterrupt
 

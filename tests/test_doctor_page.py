@@ -38,7 +38,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
 
 
 def ink(browser: Any, canvas: str) -> int:
-    """How many different colours a plot has."""
+    """Give the number of different colours in a plot."""
     return int(
         browser.execute_script(
             """
@@ -56,7 +56,7 @@ def ink(browser: Any, canvas: str) -> int:
 
 
 def colours(browser: Any, canvas: str) -> set[str]:
-    """Give the colours that most of a plot has."""
+    """Give the most frequent colours of a plot."""
     found = browser.execute_script(
         """
         const canvas = document.getElementById(arguments[0]);
@@ -94,7 +94,7 @@ def hover(browser: Any, row: str) -> str:
 
 
 def press(browser: Any, *keys: str) -> str:
-    """Press keys in the life of batches; give what is told."""
+    """Press keys in the plot of batches, and give the text of the selected row."""
     life = browser.find_element(By.ID, "life")
     browser.execute_script("arguments[0].focus()", life)
     life.send_keys(*keys)
@@ -110,7 +110,7 @@ def test_plots_are_drawn_and_the_verdict_is_at_the_top(opened: Any) -> None:
     assert len(opened.find_elements(By.CSS_SELECTOR, ".bars .bar")) == 7
 
 
-def test_what_is_under_the_pointer_is_told(opened: Any) -> None:
+def test_the_item_under_the_pointer_is_described(opened: Any) -> None:
     from selenium.webdriver import ActionChains
 
     assert re.search(r"(wait|hand-over|step) of batch \d+ of epoch \d+: ", hover(opened, "trainer"))
@@ -138,7 +138,7 @@ def test_every_batch_has_a_row_of_what_it_went_through(opened: Any) -> None:
     assert [name for name, told in zip(names, forward, strict=True) if f": {name} of batch" not in told] == []
 
 
-def test_keys_reach_every_row_and_zoom_keeps_what_is_told(opened: Any) -> None:
+def test_keys_reach_every_row_and_zoom_keeps_the_selection(opened: Any) -> None:
     life = opened.find_element(By.ID, "life")
     seen = []
     for _ in range(30):
@@ -161,7 +161,7 @@ def test_dark_draws_with_other_colours_than_light(opened: Any) -> None:
     for scheme in ("light", "dark"):
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        # Drawn when the browser tells the page, which is in its next frame.
+        # The page redraws when the browser notifies it, in the next frame.
         opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
         drawn[scheme] = colours(opened, "life")
     assert len(drawn["light"]) >= 4
@@ -213,7 +213,7 @@ def test_keys_zoom_and_move_and_buttons_do_too(opened: Any) -> None:
     assert "Batch 1 " in opened.find_element(By.ID, "log-told").text
 
 
-def test_all_that_can_be_used_is_reached_by_the_tab_key(opened: Any) -> None:
+def test_every_control_is_reached_by_the_tab_key(opened: Any) -> None:
     reached = []
     body = opened.find_element(By.TAG_NAME, "body")
     body.click()

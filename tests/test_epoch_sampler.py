@@ -1,4 +1,4 @@
-"""Samplers that decide each epoch anew: functions of the epoch and samplers of torch, reproducible and resumable."""
+"""Samplers that compute each epoch: functions of the epoch and samplers of torch, reproducible and resumable."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_torch_sampler_counts_the_samples_of_a_part() -> None:
     ],
     ids=["unknown", "fraction", "empty", "batches", "distributed"],
 )
-def test_samplers_that_cannot_be_are_refused_at_once(sampler: Any, words: str) -> None:
+def test_invalid_samplers_are_refused_at_once(sampler: Any, words: str) -> None:
     with pytest.raises(fl.PlanError, match=words):
         make(sampler)
 

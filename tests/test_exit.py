@@ -50,7 +50,7 @@ EXITS = {
 
 
 def check_exit(process: subprocess.Popen[str], is_silent: bool = True) -> str:
-    """The process says "done" and then ends without a wait and with exit code 0."""
+    """Check that the process prints "done" and then ends at once with exit code 0."""
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n", process.communicate()[1]
     began = time.monotonic()
@@ -81,7 +81,7 @@ next(it)
 entered.wait()
 print("done")
 """
-    # Such a thread cannot be ended; the one line that says so is all.
+    # Such a thread cannot be ended. The only output is one line that says so.
     err = check_exit(start_python(SETUP + body), is_silent=False)
     assert err.splitlines() == [line for line in err.splitlines() if "an op was still running" in line]
 

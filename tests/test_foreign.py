@@ -1,4 +1,4 @@
-"""Users of other loaders: what trainers and keywords of torch meet says what to use instead."""
+"""Users of other loaders: errors for trainers and for keywords of torch name the replacement."""
 
 from __future__ import annotations
 

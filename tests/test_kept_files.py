@@ -1,4 +1,4 @@
-"""Files of earlier versions, in ``tests/kept``: each is used. One of an unknown version is refused or made again."""
+"""Files of earlier versions, in ``tests/kept``, are used. Files of an unknown version are refused or rebuilt."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def shard_stream(shard: Path) -> list[str]:
 
 def test_a_kept_shard_index_is_used(tmp_path: Path, own_cache: Path) -> None:
     source = fl.tar(kept_shard(tmp_path))
-    # Only the index knows the names of the classes. Another one would be made in the cache folder.
+    # Only the index has the names of the classes. A rebuilt one would be in the cache folder.
     assert source.classes == ["class-00", "class-01", "class-02"]
     with fl.Loader(source, CROP, batch_size=4, num_workers=1) as loader:
         list(loader)
@@ -111,7 +111,7 @@ def test_a_shard_index_of_a_later_version_is_made_again(
     shard = kept_shard(tmp_path, version=TOO_NEW)
     with caplog.at_level(logging.INFO, logger="feedline"):
         assert shard_stream(shard) == expected
-    assert "indexes were stale or damaged, and were made anew" in caplog.text
+    assert "rebuilt indexes that were stale or damaged" in caplog.text
     assert len(list((own_cache / "shards").iterdir())) == 1
 
 
@@ -173,7 +173,7 @@ def test_a_kept_file_of_costs_is_used_and_one_of_a_later_version_is_refused(inpu
     content = (KEPT / "costs").read_bytes()
     assert content[:15] == b"feedline costs ", "the version is the next byte"
     (tmp_path / "costs").write_bytes(content[:15] + b"~" + content[16:])
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         delayed(order=fl.planned(costs=tmp_path / "costs"))
 
 

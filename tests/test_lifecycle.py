@@ -1,4 +1,4 @@
-"""Law 7: nothing hangs and nothing is left behind, whoever ends what and when."""
+"""Law 7: nothing hangs and nothing is left behind, whatever is ended and when."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def threads():
 
 
 def threads() -> int:
-    """The engine's threads, by their names; those of torch and of tests do not count."""
+    """The engine's threads, by their names. Threads of torch and of tests do not count."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         try:
             names.append((task / "comm").read_text())
         except OSError:
-            continue  # It ended meanwhile.
+            continue  # The thread ended meanwhile.
     return sum(name.startswith("feedline") for name in names)
 
 
@@ -62,7 +62,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
 
 
 def check_ends(process: subprocess.Popen[str], within: float) -> tuple[int, str]:
-    """The process ends within ``within`` seconds; gives its exit code and what it wrote to stderr."""
+    """Check that the process ends within ``within`` seconds. Gives its exit code and its error output."""
     began = time.monotonic()
     try:
         _, err = process.communicate(timeout=HANG_SECONDS)
@@ -100,7 +100,7 @@ except KeyboardInterrupt:
 """
     process = start_python(code)
     assert read_line(process) == "ready"
-    time.sleep(0.3)  # Not for a condition: the signal shall arrive in the middle of the work.
+    time.sleep(0.3)  # Not a wait for a condition: the signal should arrive in the middle of the work.
     process.send_signal(signal.SIGINT)
     code, err = check_ends(process, within=1.5)
     assert code in (-signal.SIGINT, 130)
@@ -110,7 +110,7 @@ except KeyboardInterrupt:
 def check_nothing_lost(
     loader: fl.Loader, caught: Callable[[], None] = lambda: None, arrived: Callable[[], None] = lambda: None
 ) -> None:
-    """Four batches of 100 all arrive, though one Ctrl-C comes in between and the state is looked at then."""
+    """Check that four batches of 100 all arrive, although Ctrl-C comes in between and the state is read then."""
     found: list[list[int]] = []
     interrupts = 0
     iterator = iter(loader)

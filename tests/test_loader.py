@@ -1,4 +1,4 @@
-"""The loader's public contract: what batches are, how epochs follow each other, what the numbers say."""
+"""The loader's public contract: batches, epochs, and the numbers of a snapshot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_batches_are_dicts_of_arrays_with_the_promised_shapes(pictures: Callable
     assert loader.source.classes == ["cat", "dog"]
 
 
-def test_returns_gives_tuples_in_the_asked_order_and_keys_are_names(pictures: Callable[..., Path]) -> None:
+def test_fields_gives_tuples_in_the_requested_order_and_keys_are_names(pictures: Callable[..., Path]) -> None:
     root = pictures(5)
     loader = fl.Loader(fl.folder(root), CHAIN, batch_size=5, fields=("key", "label", "image"))
     ((keys, labels, images),) = list(loader)
@@ -64,7 +64,7 @@ def test_returns_gives_tuples_in_the_asked_order_and_keys_are_names(pictures: Ca
     assert images.shape == (5, 3, 16, 16)
 
 
-def test_returns_may_leave_out_a_field_that_cannot_be_read(tmp_path: Path) -> None:
+def test_fields_may_leave_out_a_field_that_cannot_be_read(tmp_path: Path) -> None:
     path = save(tmp_path / "a.png", natural(8, 8))
     source = fl.files({"image": [path], "extra": [tmp_path / "missing.bin"]})
     ((image,),) = list(fl.Loader(source, [ops.DecodeImage()], batch_size=1, fields=("image",)))

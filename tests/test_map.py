@@ -182,7 +182,7 @@ def test_the_version_of_a_function_is_part_of_the_values_fingerprint() -> None:
         ("mapped:__name__", "callable|function"),
     ],
 )
-def test_what_is_no_function_is_refused_at_once(fn: Any, words: str) -> None:
+def test_values_that_are_not_functions_are_refused_at_once(fn: Any, words: str) -> None:
     with pytest.raises(fl.PlanError, match=words):
         fl.Loader(fl.synthetic(4, (4, 4, 3)), [ops.Map(fn, on="data")], batch_size=2)
 
@@ -260,7 +260,7 @@ def test_an_empty_result_is_delivered() -> None:
 @pytest.mark.parametrize(
     "result", [np.zeros((4, 4), np.float32), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)]
 )
-def test_what_is_no_picture_before_an_op_of_pictures_is_a_bad_sample(result: np.ndarray) -> None:
+def test_a_result_that_is_not_a_picture_before_a_picture_op_is_a_bad_sample(result: np.ndarray) -> None:
     with pytest.raises(fl.SampleError, match="pixels") as caught:
         run(lambda image: result, chain=(ops.Resize((4, 4)),))
     assert caught.value.op == "Resize"

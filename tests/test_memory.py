@@ -1,4 +1,4 @@
-"""Law 5: memory stays within ``memory_budget``, with samples larger than it too."""
+"""Law 5: memory stays within ``memory_budget``, even with samples that are larger than the budget."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 ALONE = {"jpeg": 11 * MB, "turned": 20 * MB, "progressive": 25 * MB, "png": 18 * MB, "webp": 25 * MB}
-"""What one picture takes: 9 MB of pixels, the file, and what its decoder needs besides (coefficients, planes)."""
+"""Memory of one picture: 9 MB of pixels, the file, and the decoder's own memory (coefficients, planes)."""
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +122,12 @@ def test_a_sample_larger_than_the_budget_runs_alone(big_pictures: Callable[[str]
     chain = [ops.DecodeImage(), ops.Resize((16, 16))]
     loader = fl.Loader(fl.folder(big_pictures("jpeg")), chain, batch_size=3, num_workers=4, memory_budget="1MB")
     assert [len(batch["index"]) for batch in loader] == [3] * 4 + [1]
-    # One picture with its file and what resizing needs, never two.
+    # One picture with its file and the memory for resizing, never two.
     assert loader.snapshot()["memory"]["peak_bytes"] < 17 * MB
 
 
 def test_the_search_for_a_foreground_takes_what_it_books(run_python: Callable[..., str], tmp_path: Path) -> None:
-    # No two neighbours are alike: each element is a component.
+    # No two neighbours are equal, so each element is a component.
     label = (np.indices((4, 800, 800)).sum(axis=0) % 2 + 1).astype(np.uint8)
     np.save(tmp_path / "label.npy", label)
     np.save(tmp_path / "image.npy", np.zeros(label.shape, np.float32))

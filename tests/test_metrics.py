@@ -46,7 +46,7 @@ def get(address: str | None, path: str = "/metrics") -> str:
 
 
 def scrape(address: str | None) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """What Prometheus would store: values by name and labels, but for those that all have."""
+    """Values by name and labels, as Prometheus would store them, without the labels that all have."""
     stored: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(get(address)):
         assert family.documentation, family.name
@@ -159,7 +159,7 @@ def test_a_scrape_while_training_changes_nothing_and_counters_only_grow() -> Non
     found = []
     for batch in loader:
         found.append(batch["index"].tolist())
-        # At least one scrape is during the epoch.
+        # At least one scrape happens during the epoch.
         while len(found) == 100 and len(seen) < 3:
             time.sleep(0.001)
     done.set()
@@ -188,7 +188,7 @@ def test_costs_are_compared_with_their_predictions() -> None:
     taken = costs["taken_seconds"] - known["taken_seconds"]
     assert taken / (costs["samples"] - known["samples"]) > 0.006, "the mean of the delays is 7 ms"
     error = (costs["error_seconds"] - known["error_seconds"]) / taken
-    # By the mean alone they would be wrong by 5 of 7 ms.
+    # Predictions by the mean alone would be wrong by 5 of 7 ms.
     assert error < 0.5, "what a sample took before is what it is expected to take"
     assert costs["prediction_error"] == pytest.approx(costs["error_seconds"] / costs["taken_seconds"])
     assert found["feedline_loader_cost_compared_samples_total"][()] >= costs["samples"]
@@ -227,7 +227,7 @@ def test_the_server_ends_with_the_loader_and_frees_its_port(end: Callable[[list[
     address = held[0].metrics_address
     assert address is not None
     assert get(address, "/health")
-    # A client that says nothing is cut off after five seconds. To close takes milliseconds and does not wait for that.
+    # A silent client is disconnected after five seconds. Closing takes milliseconds and does not wait for that.
     # The collector is not timed: beside torch it takes a second on a busy machine.
     with contextlib.closing(sockets.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])))):
         began = time.monotonic()
@@ -286,7 +286,7 @@ def test_an_address_in_use_is_refused_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     "address", ["nonsense", "127.0.0.1:99999", "127.0.0.1", ":9400", "", "http://127.0.0.1:9400", 9400, True]
 )
-def test_what_is_no_address_is_refused_at_once(address: Any) -> None:
+def test_invalid_addresses_are_refused_at_once(address: Any) -> None:
     with pytest.raises(fl.PlanError, match=r"metrics is .*127\.0\.0\.1:9400"):
         numbers(metrics=address)
 
@@ -327,7 +327,7 @@ def test_a_forked_child_neither_serves_nor_keeps_the_port(is_used: bool) -> None
 
     assert forked(child) == [2, None, 0, 10]
     assert value(address, "samples_total") == (4 if is_used else 0)
-    # A child that lives on while the parent closes.
+    # A child that outlives the parent's loader.
     (begun, begin), (ended, end) = os.pipe(), os.pipe()
     process = os.fork()
     if process == 0:

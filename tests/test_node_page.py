@@ -17,7 +17,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-# A job of its own process: reads at a steady pace until it is stopped.
+# A job in its own process. It reads at a steady pace until it is stopped.
 JOB = """
 import sys, time
 import feedline as fl
@@ -33,7 +33,7 @@ while True:
 
 
 class Node:
-    """A node of its own process, with pages."""
+    """A node in its own process, with pages."""
 
     def __init__(self, socket: Path, http: str = "127.0.0.1:0") -> None:
         self.process = start_node(socket, "--http", http)
@@ -74,7 +74,7 @@ def jobs(socket: Path, node: Node, start_python: Callable[..., subprocess.Popen[
 
 
 class Page:
-    """The page, as somebody sees it."""
+    """The page in a browser."""
 
     def __init__(self, browser: webdriver.Chrome, node: Node, wait_until: Callable[..., None]) -> None:
         self.browser, self.wait = browser, wait_until
@@ -102,7 +102,7 @@ def page(browser: webdriver.Chrome, node: Node, wait_until: Callable[..., None])
     browser.set_window_size(1100, 900)
     page = Page(browser, node, wait_until)
     yield page
-    # It must not ask a node that has ended, and tell the next test of it.
+    # The page must not poll a node that has ended, because its error would appear in the next test.
     browser.get("about:blank")
     page.problems()
 
@@ -176,7 +176,7 @@ def test_the_page_fits_a_phone_and_every_control_is_reached_by_the_keyboard(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(page: Page, scheme: str) -> None:
+def test_text_has_enough_contrast(page: Page, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     contrast = """

@@ -1,4 +1,4 @@
-"""Shards in a bucket: the same batches as from disk, few bytes and requests, and no fault that hangs or lies."""
+"""Shards in a bucket: the same batches as from disk, few bytes and requests. Faults cause no hang and no wrong data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ import feedline as fl
 from feedline import ops
 
 PICTURES, PER_SHARD = 60, 20
-# Two batches ahead, and no sample before its batch: so it is known how much is fetched.
+# Two batches ahead, and no sample before its batch, so the fetched bytes are known.
 FEW_AHEAD: dict[str, Any] = {"tuning": fl.tuning(prefetch_batches=2, start="first-come")}
 CROP = [ops.DecodeImage(), ops.RandomResizedCrop(64), ops.RandomHorizontalFlip(), ops.ToTensor(dtype="uint8")]
 
@@ -92,7 +92,7 @@ def test_shards_without_an_index_are_listed_once_and_give_the_same_batches(bucke
     url = bucket.put(bare)
     check_same(loader_of(url), loader_of(bare))
     size = sum(path.stat().st_size for path in bare.iterdir())
-    # What the loader has asked for ahead is on its way.
+    # Requests that the loader sent ahead may still be in flight.
     bucket.proxy.settle()
     bucket.proxy.counts = Counts()
     fl.tar(f"{url}/*.tar")

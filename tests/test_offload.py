@@ -1,4 +1,4 @@
-"""Work near the storage: the same batches whatever is done where, by real processes."""
+"""Work near the storage: the same batches wherever work is done, with real processes."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_exif_orientation_turns_as_pillow_does(tmp_path: Path, orientation: int,
     check(path, np.asarray(ImageOps.exif_transpose(Image.open(path)).convert("RGB")))
 
 
-def test_exif_orientation_is_left_alone_if_asked(tmp_path: Path) -> None:
+def test_exif_orientation_is_ignored_on_request(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     path = save(tmp_path / "x.jpg", natural(30, 46), exif=exif)
@@ -160,7 +160,7 @@ def test_exif_orientation_is_left_alone_if_asked(tmp_path: Path) -> None:
 def test_mode_grey_is_as_pillow_gives_l(tmp_path: Path, ending: str) -> None:
     path = save(tmp_path / f"x.{ending}", natural(30, 46))
     with Image.open(path) as picture:
-        picture.draft("L", picture.size)  # A JPEG's own luma, not the way over clipped RGB.
+        picture.draft("L", picture.size)  # The JPEG's own luma, not computed from clipped RGB.
         expected = np.asarray(picture.convert("L"))[..., None]
     check(path, expected, tolerance=1 if ending == "jpg" else 0, mode="grey")
 

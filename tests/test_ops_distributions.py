@@ -17,14 +17,14 @@ WIDTH, HEIGHT = 500, 375
 def drawn(
     op: ops.Op, width: int = WIDTH, height: int = HEIGHT, epoch: int = 0, seed: int = 0
 ) -> list[dict[str, float]]:
-    """What the op will do to each of ``COUNT`` samples."""
+    """The resolved parameters of the op for each of ``COUNT`` samples."""
     source = fl.array(np.zeros((COUNT, 2, 2, 3), np.uint8))
     plan = fl.Loader(source, [op], batch_size=1, seed=seed).plan
     return [dict(plan.resolve(0, index=n, width=width, height=height, epoch=epoch)) for n in range(COUNT)]
 
 
 def check(found: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Compare mean, spread and quantiles; five standard errors, so a right engine fails once in a million."""
+    """Compare mean, spread and distribution. At five standard errors, a correct engine fails once in a million."""
     error = np.sqrt(found.var() / len(found) + expected.var() / len(expected)) + 1e-12
     assert abs(found.mean() - expected.mean()) < 5 * error, f"mean of {what}: {found.mean()} and {expected.mean()}"
 
@@ -34,7 +34,7 @@ def check(found: np.ndarray, expected: np.ndarray, what: str) -> None:
 
     (one, one_error), (other, other_error) = spread(found), spread(expected)
     assert abs(one - other) < 5 * np.sqrt(one_error + other_error) + 1e-12, f"spread of {what}: {one} and {other}"
-    # Kolmogorov and Smirnov's distance between the two samples.
+    # The Kolmogorov-Smirnov distance between the two samples.
     places = np.sort(np.concatenate([found, expected]))
     below = [np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (found, expected)]
     distance = np.abs(below[0] - below[1]).max()

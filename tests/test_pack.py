@@ -206,7 +206,7 @@ def test_a_second_run_has_nothing_to_do_and_other_options_are_refused(mixed: Pat
     assert "not empty" in pack(mixed, mixed, code=1)["error"]
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_fields_that_are_not_files_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((4, 3), np.float32))
     plan = tmp_path / "plan.toml"
     plan.write_text(fl.Loader(fl.array(str(tmp_path / "x.npy")), [], batch_size=2).plan.to_toml())

@@ -1,4 +1,4 @@
-"""Where rank and world size come from: arguments, process groups and launchers, with real processes."""
+"""The sources of rank and world size: arguments, process groups and launchers, with real processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def run(code: str, *arguments: str, count: int = 1, **variables: str) -> list[tuple[list[Any], str]]:
-    """Run processes side by side; give the JSON lines that each printed, and its stderr."""
+    """Run processes in parallel. Give the JSON lines that each printed, and its error output."""
     started = []
     for number in range(count):
         environ = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
@@ -56,7 +56,7 @@ def run(code: str, *arguments: str, count: int = 1, **variables: str) -> list[tu
 
 
 def test_processes_of_torch_that_were_spawned_divide_the_data(tmp_path: Path) -> None:
-    """The loader is made before, and sent to each process: only the process group says what a rank is."""
+    """The loader is made first and sent to each process. Only the process group knows the rank."""
     script = tmp_path / "train.py"
     script.write_text(
         SETUP
@@ -257,7 +257,7 @@ def test_a_plan_that_names_a_rank_says_where_it_belongs() -> None:
         ({"LOCAL_WORLD_SIZE": "eight"}, 1),
     ],
 )
-def test_launchers_say_how_many_ranks_share_a_machine(
+def test_launchers_tell_how_many_ranks_share_a_machine(
     variables: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():

@@ -108,7 +108,7 @@ def test_a_state_of_another_order_table_or_division_is_refused(table: Path, tmp_
         make(order=fl.planned(costs=table), rank=0, world_size=2).load_state_dict(state)
 
 
-def test_law_4_without_its_table_the_rest_of_an_epoch_comes_in_strict_order_if_asked(
+def test_law_4_without_its_table_the_rest_of_an_epoch_comes_in_strict_order_on_request(
     table: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "table"
@@ -140,9 +140,9 @@ def test_a_table_that_is_missing_damaged_or_of_another_plan_is_named(table: Path
         make(order=fl.planned(costs=tmp_path / "no-such-file"))
     damaged = tmp_path / "damaged"
     damaged.write_bytes(table.read_bytes()[:-1])
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         make(order=fl.planned(costs=damaged))
-    with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
+    with pytest.raises(fl.PlanError, match="damaged, or belongs to a plan"):
         fl.Loader(fl.synthetic(5, (4,)), [testing.delay(1)], batch_size=1, order=fl.planned(costs=table))
 
 

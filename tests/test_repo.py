@@ -1,4 +1,4 @@
-"""Facts that must stand in two places agree."""
+"""Facts that are stated in two places agree."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,21 @@ def test_unsafe_code_stays_where_it_is_allowed() -> None:
     for path in tracked(".rs"):
         if not str(path.relative_to(ROOT)).startswith(allowed):
             assert not re.search(r"\bunsafe\s*(\{|fn|impl)", path.read_text()), path
+
+
+def test_kernels_of_other_processors_use_names_that_exist() -> None:
+    """The compiler checks only the kernels of the machine that it runs on."""
+    kernels = ROOT / "crates/feedline-codec/src/kernels"
+    for path in kernels.glob("*.rs"):
+        text = path.read_text()
+        for module, names in re.findall(r"use crate::kernels::(\w+)::\{([^}]*)\};", text):
+            defined = (kernels / f"{module}.rs").read_text()
+            for name in re.findall(r"\w+", names):
+                assert re.search(rf"(struct|enum|trait|fn|const|type) {name}\b", defined), f"{path.name} uses {name}"
+        lines = text.splitlines()
+        for before, line in pairwise(lines):
+            if re.match(r"use crate::kernels.*\b(x86|neon)\b", line):
+                assert before.startswith("#[cfg(target_arch"), f"{path.name}: {line}"
 
 
 def test_every_python_class_of_the_native_module_is_frozen() -> None:

@@ -1,4 +1,4 @@
-"""Sequential shuffle: shards are read in sequence, each sample comes once, a resume is exact, also after kill -9."""
+"""Sequential shuffle: shards are read in sequence, each sample comes once, a resume is exact, even after kill -9."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_disk_that_seeks_slowly_is_read_much_faster_in_sequence(shards: Path) 
     assert seconds(shuffle=fl.reservoir(20, readers=1)) < seconds(shuffle=True) / 2
 
 
-def test_what_is_held_is_told_and_freed(shards: Path) -> None:
+def test_held_samples_are_reported_and_freed(shards: Path) -> None:
     loader = loader_over(shards, tuning=fl.tuning(prefetch_batches=2))
     assert loader_over(shards, shuffle=True).snapshot()["reservoir"] is None
     batches = iter(loader)
@@ -282,7 +282,7 @@ def test_a_damaged_sample_fails_by_name_and_can_be_replaced(shards: Path, tmp_pa
         ids(loader_over(copy))
 
 
-def test_the_command_says_how_good_a_shuffle_is(shards: Path, tmp_path: Path) -> None:
+def test_the_command_reports_the_quality_of_a_shuffle(shards: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(loader_over(shards, shuffle=fl.reservoir(3, readers=1)).plan.to_toml())
     run = [sys.executable, "-m", "feedline", "shuffle", str(plan), "--json"]

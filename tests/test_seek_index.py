@@ -1,4 +1,4 @@
-"""Only what a crop needs is read and decoded, and nobody can tell from the pixels."""
+"""Only the data that a crop needs is read and decoded, and the pixels are the same."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_first_epoch_makes_the_indexes_and_later_ones_read_less(tmp_path: Pa
     second = again.snapshot()
     assert (second["seek_index"]["made"], second["seek_index"]["not_seekable"]) == (0, 0)
     assert second["seek_index"]["used"] >= BASELINE
-    # What is read ahead of the next epoch differs, so bytes are compared per read.
+    # Read-ahead into the next epoch varies, so bytes are compared per read.
     first_mean, second_mean = (store["bytes"] / store["reads"] for store in (first["store"], second["store"]))
     assert second_mean < first_mean
 
@@ -109,7 +109,7 @@ def test_a_picture_that_was_replaced_is_noticed(tmp_path: Path) -> None:
     for number, path in enumerate(sorted(root.glob("*.jpg"))):
         size = path.stat().st_size
         save(path, natural(90, 110, 100 + number), quality=60)
-        # The same length as before: only the time tells.
+        # The length is the same, so only the time shows the change.
         path.write_bytes(path.read_bytes().ljust(size, b"\0") if path.stat().st_size < size else path.read_bytes())
         os.utime(path, ns=(time.time_ns(), time.time_ns() + number))
     assert stream(root) == stream(root, tuning=fl.tuning(seek_index="never"))

@@ -1,4 +1,4 @@
-"""Jobs that share: real processes, a real node, killed at any moment."""
+"""Jobs that share: real processes and a real node, killed at random moments."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_law_7_when_the_node_is_killed_jobs_raise_if_they_are_told_to(socket: Pa
     assert time.monotonic() - began < HANG_SECONDS
 
 
-def test_two_nodes_at_one_socket_are_one_too_many(socket: Path, node: subprocess.Popen[str]) -> None:
+def test_a_second_node_at_a_socket_is_refused(socket: Path, node: subprocess.Popen[str]) -> None:
     command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert second.returncode == 1
@@ -126,7 +126,7 @@ def test_a_node_that_a_job_starts_is_in_a_group_of_its_own_so_that_an_interrupt_
         ({"ragged": ["data"]}, "no fixed shape"),
     ],
 )
-def test_what_cannot_be_shared_runs_alone_and_says_why(
+def test_plans_that_cannot_be_shared_run_alone_with_a_reason(
     options: dict[str, Any], words: str, caplog: pytest.LogCaptureFixture, socket: Path
 ) -> None:
     with caplog.at_level(logging.WARNING, "feedline"), make(share=str(socket), **options) as loader:
@@ -166,7 +166,7 @@ def test_states_of_loaders_that_share_and_of_others_are_not_mixed(socket: Path, 
             shared.load_state_dict(own.state_dict())
 
 
-def test_what_a_function_makes_has_no_fixed_shape_and_is_not_shared(
+def test_results_of_functions_have_no_fixed_shape_and_are_not_shared(
     socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     chain = [ops.Map(np.flip, on="data", deterministic=True)]

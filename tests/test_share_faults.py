@@ -1,4 +1,4 @@
-"""What can go wrong between jobs and their node: nobody else is harmed, and nothing is left behind."""
+"""Faults between jobs and their node: other jobs are not affected, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leased(socket: Path) -> int:
     return sum(run["leased_segments"] for run in look(socket)["runs"])
 
 
-def test_law_7_what_a_killed_job_held_is_free_soon(
+def test_law_7_segments_of_a_killed_job_are_freed_soon(
     socket: Path, node: subprocess.Popen[str], wait_until: Callable[..., None]
 ) -> None:
     victim = Job(socket, hold=4)
@@ -47,7 +47,7 @@ def test_law_7_what_a_killed_job_held_is_free_soon(
 
 
 def test_law_7_a_job_that_never_reads_holds_nobody_up_and_can_go_on_later(socket: Path) -> None:
-    # Room for four segments; the job that waits has one of them.
+    # Room for four segments. The waiting job has one of them.
     with serving(socket, memory="15kB"):
         idle = Job(socket, hold=1, epochs=2)
         idle.wait_for("holding")
@@ -60,7 +60,7 @@ def test_law_7_a_job_that_never_reads_holds_nobody_up_and_can_go_on_later(socket
             check_once(epoch)
 
 
-# Starts jobs and kills each at another moment of its attaching.
+# Starts jobs and kills each at another moment while it attaches.
 ATTACHING = """
 import os, signal, sys, time
 from nodes import make
@@ -97,7 +97,7 @@ def limit_files(size: int) -> Callable[[], None]:
 
 
 def large_loader(socket: Path, **options: Any) -> fl.Loader:
-    """Give one whose segments and batches are larger than the files that a node may make."""
+    """Give a loader whose segments and batches are larger than the files that the node may create."""
     share = fl.share(socket, on_loss="raise")
     return fl.Loader(fl.synthetic(N, (128, 128, 3)), batch_size=16, shuffle=True, share=share, **options)
 
@@ -106,7 +106,7 @@ def test_when_shared_memory_is_full_a_job_hears_it_and_the_node_serves_others(so
     with serving(socket, preexec_fn=limit_files(64 << 10)):
         with large_loader(socket) as large, pytest.raises(fl.FeedlineError, match=r"no \d{6} bytes left for a segment"):
             next(iter(large))
-        # A rank has a state that goes on without a node, and needs none.
+        # The state of a rank can be resumed without a node.
         with large_loader(socket, rank=0, world_size=2) as rank:
             assert len(ids_of(rank)) == N / 2
         with make(share=str(socket)) as small:
@@ -124,7 +124,7 @@ def test_a_job_for_which_the_node_has_too_little_memory_is_refused_with_the_numb
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """Make a folder that every user can reach, which pytest's cannot be."""
+    """Make a folder that every user can reach. Folders of pytest are private."""
     with tempfile.TemporaryDirectory(prefix="shared-faults-") as folder:
         os.chmod(folder, 0o777)
         yield Path(folder)
@@ -150,7 +150,7 @@ heard = listener.accept()[0].recv(100)
 print(f"somebody came with {len(heard)} bytes", flush=True)
 """
 
-# Connects as another user, and gives what it hears.
+# Connects as another user, and prints what it receives.
 CONNECT = """
 import os, socket, sys
 os.setuid(int(sys.argv[2]))
@@ -166,7 +166,7 @@ except PermissionError:
 
 
 def refused_by_node(path: Path) -> str:
-    """Start a node that cannot begin, and give why."""
+    """Start a node that fails at the start, and give its error."""
     command = [sys.executable, "-m", "feedline", "node", "--socket", str(path)]
     node = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
     assert node.returncode == 1
@@ -185,7 +185,7 @@ def test_a_folder_that_another_user_made_first_is_refused_and_nobody_speaks_to_h
     other = start_python(LISTEN, path, NOBODY)
     assert other.stdout is not None
     assert other.stdout.readline() == "listening\n"
-    # Not even if the socket itself looks as if it were ours.
+    # Not even if the socket itself belongs to us.
     for owner in (NOBODY, 0):
         os.chown(path, owner, owner)
         with (
@@ -270,7 +270,7 @@ def test_law_7_a_node_that_is_killed_and_started_again_serves_jobs_that_resume(s
     assert list(socket.parent.iterdir()) == []
 
 
-# Attaches to a node, and says when Ctrl-C was heard.
+# Attaches to a node, and prints when Ctrl-C was received.
 ATTACHES = """
 import sys, feedline as fl
 source = fl.synthetic(64, (4,))

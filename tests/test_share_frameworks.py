@@ -1,4 +1,4 @@
-"""Jobs of any framework on one run: torch and JAX, each a process of its own, over the same memory."""
+"""Jobs of different frameworks on one run: torch and JAX, each in its own process, over the same memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left", "node")
 
 EPOCHS = 6
 
-# Reads epochs, one segment a batch, and writes down the samples of each and what each is in which round. `as_numpy`
-# gives the values that the framework sees. It begins each epoch when it is told to, and stays on until its input ends.
+# Reads epochs, one segment per batch, and logs the samples with their round and content. `as_numpy`
+# gives the values that the framework sees. Each epoch starts on a line of input. The job ends with its input.
 JOB = """
 import hashlib, json, sys
 from nodes import make

@@ -1,4 +1,4 @@
-"""The ranks of a job, fed by one node: the stream of each is that of a loader of its own."""
+"""The ranks of a job, fed by one node. Each gets the stream of a private loader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nodes import WAIT, kill, look
 import feedline as fl
 from feedline import ops
 
-# The node is there for all tests of this file.
+# All tests of this file use one node.
 pytestmark = pytest.mark.usefixtures("nothing_left", "node")
 
 N = 250

@@ -29,7 +29,7 @@ def digest(root: Path, **environment: str) -> str:
 
 
 def test_law_1_jpeg_pixels_are_the_same_without_simd(tmp_path: Path) -> None:
-    """libjpeg-turbo itself knows the variable that turns its SIMD code off."""
+    """libjpeg-turbo itself reads the variable that disables its SIMD code."""
     for number, subsampling in enumerate(["4:4:4", "4:2:2", "4:2:0"] * 4):
         save(
             tmp_path / f"{number}.jpg", natural(90 + number, 120 - number, number), quality=85, subsampling=subsampling

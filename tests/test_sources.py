@@ -1,4 +1,4 @@
-"""Sources: which samples there are, how they are numbered, and what their fields hold."""
+"""Sources: their samples, the numbering, and the content of the fields."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_samples_of_a_part_are_those_of_the_whole_under_the_same_ids(pictures: C
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        ([], "no sample"),
+        ([], "is empty"),
         ([3, 3], "twice"),
         ([0, 99], "99"),
         ([-1], "-1"),
@@ -327,13 +327,13 @@ def test_samples_of_a_part_are_those_of_the_whole_under_the_same_ids(pictures: C
         (np.array([True, False]), "subset.*whole numbers"),
     ],
 )
-def test_subsets_that_cannot_be_are_refused(ids: Any, words: str) -> None:
+def test_invalid_subsets_are_refused(ids: Any, words: str) -> None:
     with pytest.raises(fl.SourceError, match=words):
         fl.synthetic(9, (1,)).subset(ids)
 
 
 @pytest.mark.parametrize("parts", [{}, {"a": 0.0}, {"a": 0.7, "b": 0.7}, {"a": -0.1, "b": 0.5}, {"a": float("nan")}])
-def test_splits_that_cannot_be_are_refused(parts: dict[str, float]) -> None:
+def test_invalid_splits_are_refused(parts: dict[str, float]) -> None:
     with pytest.raises(fl.SourceError, match=r"split\(\)|share"):
         fl.synthetic(9, (1,)).split(parts)
 

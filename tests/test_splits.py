@@ -19,7 +19,7 @@ CLASSES = ("ant", "bee", "cat")
 
 
 def unbalanced(count: int = 120) -> fl.Source:
-    """Give samples of which 90 % are of class 0, 8 % of class 1 and the rest of class 2."""
+    """Give samples: 90 % of class 0, 8 % of class 1 and the rest of class 2."""
     labels = np.repeat([0, 1, 2], [count * 9 // 10, count * 8 // 100, count - count * 9 // 10 - count * 8 // 100])
     return fl.array(np.arange(count), labels=np.random.default_rng(0).permutation(labels))
 
@@ -115,11 +115,11 @@ def test_folds_are_written_into_plans(pictures: Callable[..., Path], by: Any) ->
         (lambda: unbalanced().kfold(1), "k is 1; it is a whole number from 2 to the 120 samples"),
         (lambda: unbalanced().kfold(121), "k is 121"),
         (lambda: unbalanced().kfold(2.5), "k is 2.5"),  # type: ignore[arg-type]
-        (lambda: fl.synthetic(9, (2,)).kfold(3, by="label"), "sample 0 has no such label"),
-        (lambda: fl.array(np.zeros((4, 2)), labels=np.zeros((4, 2))).split({"a": 0.5}, by="label"), "no such label"),
+        (lambda: fl.synthetic(9, (2,)).kfold(3, by="label"), "sample 0 has neither"),
+        (lambda: fl.array(np.zeros((4, 2)), labels=np.zeros((4, 2))).split({"a": 0.5}, by="label"), "has neither"),
     ],
 )
-def test_divisions_that_cannot_be_are_refused(make: Callable[[], Any], words: str) -> None:
+def test_invalid_divisions_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(fl.SourceError, match=words):
         make()
 

@@ -1,4 +1,4 @@
-"""A storage server: the same samples as from the folder, over a real connection, also when it is killed."""
+"""A storage server: the same samples as from the folder, over a real connection, even when it is killed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_tokens_are_asked_for_and_never_needed_on_this_machine_alone(
 
 
 def write_certificate(folder: Path, host: str) -> tuple[Path, Path]:
-    """A certificate of its own for an address, and its key."""
+    """A self-signed certificate for an address, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "storage")])
     now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
@@ -107,7 +107,7 @@ def write_certificate(folder: Path, host: str) -> tuple[Path, Path]:
     return certificate, key_file
 
 
-def test_law_1_a_server_with_tls_gives_the_batches_of_the_folder_to_those_who_believe_it(
+def test_law_1_a_server_with_tls_gives_the_batches_of_the_folder_to_clients_that_trust_it(
     serve: Start, pictures: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = pictures(12)
@@ -163,7 +163,7 @@ def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callabl
 
 @pytest.mark.parametrize("spare", [10 << 20, 24 << 20, 44 << 20])
 def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path: Path, spare: int) -> None:
-    """The address space of the server is limited to a little more than what it has."""
+    """The address space of the server is limited to slightly more than it uses."""
     for name, content in (("large", bytes(15 << 20)), ("small", b"x")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").write_bytes(content)
@@ -171,7 +171,7 @@ def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path
     source = fl.folder(f"feedline://{address}/large")
     in_use = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
     resource.prlimit(process.pid, resource.RLIMIT_AS, (in_use + spare, in_use + spare))
-    # With some memory the file comes, which is no picture.
+    # With enough memory the file arrives, but it is not a picture.
     loader = fl.Loader(source, [ops.DecodeImage()], batch_size=1, num_workers=1)
     with loader, pytest.raises(fl.FeedlineError) as raised:
         next(iter(loader))
@@ -180,7 +180,7 @@ def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path
     assert process.poll() is None
 
 
-def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
+def test_bytes_from_a_server_are_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
     root = pictures(10)
     _, address = serve(root.parent)
     loader = loader_over(f"feedline://{address}/{root.name}", tuning=fl.tuning(offload="none"))

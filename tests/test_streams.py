@@ -70,7 +70,7 @@ def test_different_plans_have_different_streams() -> None:
 
 @dataclasses.dataclass
 class Seen:
-    """What the cases use of the public API."""
+    """The parts of the public API that the cases use."""
 
     functions: set[str]
     loaders: list[tuple[list[ops.Op], dict[str, Any]]]
@@ -87,7 +87,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """Open the loader of every case, read nothing, and write down what it was made of."""
+    """Open the loader of every case without reading, and record its options."""
     seen = Seen(set(), [])
 
     def recorded(name: str, function: Callable[..., fl.Source]) -> Callable[..., fl.Source]:
@@ -123,7 +123,7 @@ def choices(annotation: Any) -> set[Any]:
 
 
 def unused(annotation: str, module: Any, values: list[Any]) -> set[Any]:
-    """Give the choices that a type allows and no value makes."""
+    """Give the choices of a type that no value uses."""
     return {choice for choice in choices(eval(annotation, vars(module))) if choice not in values}
 
 

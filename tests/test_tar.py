@@ -1,4 +1,4 @@
-"""Tar shards: what WebDataset's own package writes is read, opening is fast, and indexes are kept and checked."""
+"""Tar shards: files of the WebDataset package are read, opening is fast, and indexes are saved and checked."""
 
 from __future__ import annotations
 
@@ -175,13 +175,15 @@ def test_a_thousand_shards_with_indexes_give_the_first_batch_at_once(tmp_path: P
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: path.write_bytes(b"\x1f\x8b" + bytes(1000)), "compressed with gzip.*unpack"),
+        (lambda path: path.write_bytes(b"\x1f\x8b" + bytes(1000)), "compressed with gzip.*decompress"),
         (lambda path: path.write_bytes(b"no tar file" * 100), "no header at byte 0"),
         (lambda path: path.write_bytes(bytes(2048)), "no samples"),
         (lambda path: None, "x.tar"),
     ],
 )
-def test_what_is_no_shard_is_refused_by_name(tmp_path: Path, make: Callable[[Path], None], words: str) -> None:
+def test_files_that_are_not_shards_are_refused_by_name(
+    tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
     make(tmp_path / "x.tar")
     with pytest.raises(fl.SourceError, match=words):
         fl.tar(tmp_path / "x.tar")

@@ -101,7 +101,7 @@ def test_a_forked_child_reports_nothing(reader: InMemoryMetricReader, provider: 
     loader.close()
 
 
-def test_names_are_those_that_an_exporter_makes_the_names_of_prometheus_of() -> None:
+def test_an_exporter_turns_these_names_into_those_of_prometheus() -> None:
     endings = {"s": "_seconds", "By": "_bytes", "": ""}
     loader = numbers()
     found = fl._feedline.numbers(loader._native)
@@ -113,7 +113,7 @@ def test_names_are_those_that_an_exporter_makes_the_names_of_prometheus_of() -> 
     loader.close()
 
 
-def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_an_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match="pip install opentelemetry-api"):
         fl.telemetry.observe(numbers())

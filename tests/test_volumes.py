@@ -156,7 +156,7 @@ def test_padding_is_that_of_numpy(tmp_path: Path, size: tuple[int, int, int]) ->
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_crops_lie_around_the_foreground_as_often_as_asked_and_hit_image_and_label_alike(
+def test_crops_lie_around_the_foreground_as_often_as_requested_and_match_in_image_and_label(
     tmp_path: Path, ending: str
 ) -> None:
     _, label = case(4, SIDES)
@@ -217,7 +217,7 @@ def test_law_8_reading_only_the_crop_gives_the_crop_of_the_whole(tmp_path: Path,
 
 
 @pytest.mark.parametrize("form", [None, "encoded", "resized"])
-def test_law_8_a_crop_looks_for_the_foreground_of_the_label_as_it_comes_to_it(tmp_path: Path, form: Any) -> None:
+def test_law_8_a_crop_uses_the_foreground_of_the_label_as_the_op_receives_it(tmp_path: Path, form: Any) -> None:
     make_cases(tmp_path)
     one_class = [
         ops.Cast(label_dtype="float32"), ops.ClipNormalize(low=0, high=1, mean=0, std=1, on="label"),
@@ -283,7 +283,7 @@ def test_bfloat16_without_torch_is_refused_at_once(tmp_path: Path) -> None:
         fl.Loader(fl.volumes(tmp_path), [ops.Cast("bfloat16")], batch_size=1)
 
 
-def test_brightness_is_one_factor_for_all_and_as_often_as_asked(tmp_path: Path) -> None:
+def test_brightness_is_one_factor_for_all_and_as_often_as_requested(tmp_path: Path) -> None:
     image, label = case(7, (4, 5, 6))
     pair = (write(tmp_path / "a_x.npy", image), write(tmp_path / "a_y.npy", label))
     factors = []
@@ -296,7 +296,7 @@ def test_brightness_is_one_factor_for_all_and_as_often_as_asked(tmp_path: Path) 
     assert stats.kstest(changed, stats.uniform(0.7, 0.6).cdf).pvalue > 1e-4
 
 
-def test_noise_is_normal_of_uniform_strength_and_as_often_as_asked(tmp_path: Path) -> None:
+def test_noise_is_normal_of_uniform_strength_and_as_often_as_requested(tmp_path: Path) -> None:
     image, label = np.zeros((32, 32, 32), np.float32), np.zeros((32, 32, 32), np.uint8)
     pair = (write(tmp_path / "a_x.npy", image), write(tmp_path / "a_y.npy", label))
     strengths = []

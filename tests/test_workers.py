@@ -1,4 +1,4 @@
-"""num_workers="auto": as many threads as are needed, whatever they wait for."""
+"""num_workers="auto": as many threads as necessary, whatever they wait for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_threads_that_nobody_needs_end() -> None:
         assert time.monotonic() < deadline, "idle threads are still there"
 
 
-def test_a_number_that_was_asked_for_stays() -> None:
+def test_a_requested_number_of_threads_stays() -> None:
     loader = fl.Loader(fl.synthetic(300, (8,)), [testing.delay(10)], batch_size=4, num_workers=3)
     for _ in loader:
         assert loader.snapshot()["num_workers"] == 3

@@ -59,7 +59,7 @@ def case(seed: int, sides: tuple[int, int, int]) -> tuple[Array, Array]:
 
 
 def resampled(image: Array, spacing: tuple[float, ...], target: tuple[float, ...]) -> Array:
-    """Resample trilinearly: the corners of both grids lie on each other."""
+    """Resample trilinearly, with aligned corners."""
     sides = new_sides(image.shape, spacing, target)
     axes = [
         np.linspace(0, old - 1, new) if new > 1 else np.zeros(1) for old, new in zip(image.shape, sides, strict=True)
@@ -94,7 +94,7 @@ def boxes(label: Array) -> dict[int, list[tuple[slice, ...]]]:
 
 
 def starts(box: tuple[slice, ...], size: tuple[int, ...], sides: tuple[int, ...]) -> list[range]:
-    """Say where a crop of this size may begin along each axis so that it holds the box, or lies in it."""
+    """Give where a crop of this size may start along each axis so that it contains the box, or lies inside it."""
     ranges = []
     for part, length, side in zip(box, size, sides, strict=True):
         ends = part.start, part.stop - length

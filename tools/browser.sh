@@ -1,5 +1,5 @@
 #!/bin/sh
-# The page of a node is tested in a real browser. Install Chromium and its driver where that is possible; else the test says
+# Tests open the page of a node in a real browser. Installs Chromium and its driver if possible. Otherwise the test reports
 # that they are missing.
 set -u
 if command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; then

@@ -1,6 +1,6 @@
-"""The build backend: maturin's, after a look at whether there is a Rust toolchain.
+"""The build backend: maturin's, after a check for a Rust toolchain.
 
-Without one, maturin would try to download one, and fail in a way that does not say what is missing.
+Without one, maturin would try to download it, and fail with an error that does not name what is missing.
 """
 
 from __future__ import annotations

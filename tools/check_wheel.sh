@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tries the wheel of tools/wheel.sh in a Debian 11 root (glibc 2.31). Debian 11 has Python 3.9 and the wheel needs 3.10, so the
+# Tests the wheel of tools/wheel.sh in a Debian 11 root (glibc 2.31). Debian 11 has Python 3.9 and the wheel needs 3.10, so the
 # shared library is loaded there, with every symbol bound. Needs root, debootstrap and the machine's Debian mirror.
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ fi
 rm -rf "$root/opt/wheel"
 mkdir -p "$root/opt/wheel"
 .venv/bin/python -m zipfile -e "$wheel" "$root/opt/wheel"
-# Whatever is not Python's own must be found in this glibc, in the right version.
+# Every symbol that is not Python's own must exist in this glibc, in the right version.
 missing=$(chroot "$root" ldd -r /opt/wheel/feedline/_feedline.abi3.so 2>&1 | grep -E 'not found|undefined symbol' | grep -vE 'undefined symbol: _?Py' || true)
 if [ -n "$missing" ]; then
     echo "$missing"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of feedline-memory under valgrind's memcheck: what is read, written and freed. Its tools for threads know
-# no futex, which Rust's locks are made of, and call everything behind them a race: see CONTRIBUTING.md.
+# Runs the tests of feedline-memory under valgrind's memcheck, which checks reads, writes and frees. Valgrind's tools for threads
+# do not know futexes, on which Rust's locks are built, and report every locked access as a race: see CONTRIBUTING.md.
 set -eu
 if ! command -v valgrind >/dev/null 2>&1; then
     if [ "$(id -u)" != 0 ] || ! { apt-get install -y -q valgrind || { apt-get update -q && apt-get install -y -q valgrind; }; } >/dev/null 2>&1; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The C part (libjpeg-turbo) needs an assembler for its SIMD code. Install it where that is possible; it builds without.
+# The C part (libjpeg-turbo) needs an assembler for its SIMD code. Installs one if possible. The build also works without it.
 set -u
 if command -v nasm >/dev/null 2>&1 || command -v yasm >/dev/null 2>&1; then
     exit 0

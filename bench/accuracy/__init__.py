@@ -1,1 +1,1 @@
-"""Whether a net learns the same in every order: `python -m bench.accuracy`."""
+"""Compares how well a net learns in each order of delivery: `python -m bench.accuracy`."""

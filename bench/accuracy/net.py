@@ -1,4 +1,4 @@
-"""A small 3D U-Net and what it is judged by.
+"""A small 3D U-Net and its score.
 
 In: batches of volumes with labels of three classes. Out: a trained net, its mean Dice. Always true: two trainings that
 get the same batches from the same seed end with the same weights.
@@ -25,7 +25,7 @@ def _block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Three halvings of the volume, and back; the first and the last step are a single layer, to be quick."""
+    """Halves the volume three times and doubles it again. The first and last step have a single layer, for speed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Whether the doctor is right: its verdicts, predictions and remedies against what then really happens."""
+"""Checks the doctor: compares its verdicts, predictions and remedies with measurements."""

@@ -27,7 +27,7 @@ STEADY = ("step", "read", "prepare", "network", "python")
 
 
 def examine(case: Case, files: Files, cache: Path, seconds: float) -> dict[str, Any]:
-    """Give what the doctor says of a job."""
+    """Give the doctor's report on a job."""
     with loader(case, files, cache) as made:
         found = fl.doctor(made, step=lambda _: testing.step(case.step_ms), seconds=seconds)
         return {
@@ -39,7 +39,7 @@ def examine(case: Case, files: Files, cache: Path, seconds: float) -> dict[str, 
 
 
 def check(kind: str, seeds: int, runs: int, seconds: float, root: Path) -> dict[str, Any]:
-    """Examine jobs of a kind, and run them with everything eased in turn."""
+    """Examine jobs of a kind, and run them again with each resource eased in turn."""
     found: dict[str, Any] = {}
     files, cache = Files(root), root / "cache"
     for seed in range(seeds):

@@ -1,4 +1,4 @@
-"""Jobs that are bound by one thing, made of sleeps and throttles with random parameters.
+"""Jobs with one known bottleneck, made of sleeps and throttles with random parameters.
 
 Each job has a rate at which it is bound, and every other resource allows at least 1.3 times as much. To ease something
 is to change one parameter: the step is halved; threads, or the rate of the store or link, are doubled; the memory
@@ -30,7 +30,7 @@ EASINGS = ("step", "prepare", "read", "network", "memory", "head_of_line", "pyth
 
 @dataclass(frozen=True)
 class Case:
-    """A job; times in milliseconds, rates in samples a second."""
+    """A job. Times are in milliseconds, rates in samples per second."""
 
     kind: str
     samples: int
@@ -46,7 +46,7 @@ class Case:
     sample_bytes: int = SAMPLE_BYTES
 
     def eased(self, what: str) -> Case | None:
-        """Give the job with one thing eased; nothing if it has no such thing."""
+        """Give the job with one resource eased. None if it does not use that resource."""
         if what == "step":
             return replace(self, step_ms=self.step_ms / 2)
         if what == "prepare":
@@ -64,7 +64,7 @@ class Case:
 
 
 def make(kind: str, seed: int) -> Case:
-    """Make a job that is bound by what its kind says."""
+    """Make a job with the bottleneck of its kind."""
     chance = random.Random(f"{kind} {seed}")
     rate = chance.uniform(60, 140)
     other = lambda: rate * chance.uniform(1.5, 3.0)  # noqa: E731
@@ -77,7 +77,7 @@ def make(kind: str, seed: int) -> Case:
     if kind == "prepare":
         return replace(usual, costs_ms=(1e3 * workers / rate,), store_rate=None)
     if kind == "read":
-        # Threads wait for what they read, so there are more of them.
+        # Threads wait for their reads, so there are more of them.
         return replace(usual, store_rate=rate, workers=4 * workers, costs_ms=(1e3 * workers / other(),))
     if kind == "network":
         return replace(usual, link_rate=rate)
@@ -87,7 +87,7 @@ def make(kind: str, seed: int) -> Case:
         # Fewer slots than threads: a quarter of the threads would do for the rate that is reached.
         cost = 1e3 * 2 / rate
         return replace(usual, batch=2, workers=8, costs_ms=(cost,), step_ms=2e3 / other() / 2, budget=2, samples=256)
-    # One sample holds up all others of its stretch, whose own cost and steps hardly matter: the threads wait for it.
+    # One sample holds up all others of its part. Their own cost hardly matters, because all threads wait for it.
     slow = chance.uniform(150, 400)
     stretch = batch * chance.randrange(8, 16)
     if kind == "giant":
@@ -119,7 +119,7 @@ class Files:
         self.root = root
 
     def folder(self, samples: int) -> Path:
-        """Give a folder with so many files."""
+        """Give a folder with this number of files."""
         folder = self.root / f"files-{samples}" / "all"
         if not folder.exists():
             folder.mkdir(parents=True)
@@ -181,7 +181,7 @@ class _Spinning:
 
 
 def run(case: Case, files: Files, cache: Path, seconds: float) -> float:
-    """Run a job for some seconds; give its samples a second, the beginning left out."""
+    """Run a job for some seconds. Give its samples per second, without the start."""
     with loader(case, files, cache) as made:
         start, counted, since = time.perf_counter(), 0, None
         while True:

@@ -1,4 +1,4 @@
-"""What counting costs, on the fastest pipeline: the meters that are always on, and a timeline of every sample.
+"""The overhead of metrics on the fastest pipeline: the counters that are always on, and a timeline of every sample.
 
 Instructions of the threads that prepare are counted by callgrind: what is counted once a batch is left out, and so is
 the memory that batches lie in, of which more or less is taken as threads come to run. It slows samples down, so that

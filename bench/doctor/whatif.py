@@ -36,7 +36,7 @@ def _plans(root: Path) -> dict[str, tuple[fl.Loader, float]]:
 
 
 def measure(root: Path, seconds: float) -> dict[str, Any]:
-    """Let the doctor try what it proposes."""
+    """Let the doctor try its own proposals."""
     found = {}
     for name, (loader, step_ms) in _plans(root).items():
         plan = root / f"{name}.toml"
@@ -55,7 +55,7 @@ def measure(root: Path, seconds: float) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """How far predictions are off."""
+    """The error of the predictions."""
     for name, rates in found.items():
         off = abs(rates["predicted"] / rates["measured"] - 1)
         yield Ratio(f"what-if {name}: predicted against measured, off by", off, "at most", 0.10)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-# In both processes that are compared.
+# The same in both compared processes.
 from bench import pipeline
 
-# What the kernel calls memory that a node shares.
+# The kernel's name of memory that a node shares.
 SEGMENT = re.compile(r"^[0-9a-f]+-[0-9a-f]+ .*memfd:")
 ENTRY = re.compile(r"^(\w+):\s+(\d+) kB$")
 
@@ -83,10 +83,10 @@ def attached(folder: str, socket: str, batch: int, step_ms: float, epochs: int) 
                 received, received + size, [min(segment, len(over) - segment * part["segment"]) for part in order]
             )
             received += size
-            # In the first epoch nothing is there yet.
+            # In the first epoch nothing is produced yet.
             if epoch > 0 and lies is not None and size == batch:
                 found[lies].append(micros)
-            # Every page is looked at, as a job that trains does.
+            # Every page is read, as in training.
             float(one["image"].reshape(-1)[:: job.PAGE_VALUES].sum())
             testing.step(step_ms)
     return {**found, "batch_bytes": batch * one["image"][0].nbytes, "memory_kb": own_memory()}

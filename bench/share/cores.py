@@ -14,7 +14,7 @@ KINDS = ("shared", "own", "torch")
 
 
 def measure(setting: Setting) -> dict[str, Any]:
-    """Run as many jobs of each kind."""
+    """Run the same number of jobs of each kind."""
     found: dict[str, Any] = {}
     for _ in range(setting.runs):
         for kind in KINDS:
@@ -30,7 +30,7 @@ def measure(setting: Setting) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """How much faster sharing is where cores are the bound."""
+    """The speed-up of sharing if cores are the bottleneck."""
     shared, own, torch = (found[kind]["samples_per_second"] for kind in KINDS)
     yield Ratio(f"{TOGETHER} jobs without steps: shared / loaders of their own", shared / own, "at least", 3.5)
     yield Ratio(f"{TOGETHER} jobs without steps: shared / torch DataLoaders", shared / torch, "at least", 3.5)

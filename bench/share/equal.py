@@ -1,4 +1,4 @@
-"""Equal jobs that are bound by their steps: what 1, 2, 4 and 9 of them get, and what they cost."""
+"""Equal jobs whose bottleneck is their step: the throughput and the cost of 1, 2, 4 and 9 of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure(setting: Setting) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """N jobs for the price of one, each as fast as alone."""
+    """N jobs cost as much as one, and each is as fast as alone."""
     one = found["1"]
     for count in COUNTS[1:]:
         many = found[str(count)]

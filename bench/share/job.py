@@ -47,7 +47,7 @@ def look(batch: Any) -> tuple[Any, float]:
 
 
 def read_epochs(loader: Iterable[Any], samples: int, given: dict[str, Any]) -> dict[str, Any]:
-    """Read as many epochs as are given; give when each ended and how long batches let wait."""
+    """Read a number of epochs. Give the end of each, and the time spent waiting for batches."""
     began, stamps, looked, stall = time.perf_counter(), [], 0.0, 0.0
     for _ in range(given["epochs"]):
         ids: list[int] = []

@@ -21,7 +21,7 @@ EXIT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Job:
-    """What one job does."""
+    """The settings of one job."""
 
     kind: str
     batch: int = 64
@@ -33,7 +33,7 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What jobs did together."""
+    """The results of several jobs together."""
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Node:
-    """A node of its own process."""
+    """A node in its own process."""
 
     def __init__(self, process: subprocess.Popen[str], socket: Path) -> None:
         self.process, self.socket = process, socket
@@ -57,7 +57,7 @@ class Node:
         return harness.tree_cpu_seconds(self.process.pid)
 
     def look(self) -> dict[str, Any]:
-        """Ask how it is doing."""
+        """Give its statistics."""
         command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", str(self.socket)]
         found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         return found
@@ -96,7 +96,7 @@ def start(
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """Give the next line that a job says; there has to be one."""
+    """Give the next line of a job's output. Fails if there is none."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -105,14 +105,14 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def tell(process: subprocess.Popen[str]) -> None:
-    """Let a job go on."""
+    """Let a job continue."""
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
 
 def end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """End jobs, whatever they do; what has ended already stays as it is."""
+    """End the jobs that still run."""
     for process in processes:
         if process.poll() is None:
             process.kill()

@@ -13,7 +13,7 @@ from bench.share.setting import Setting
 
 @dataclass(frozen=True)
 class Part:
-    """Something that is measured, and the figures that follow from it."""
+    """A measurement and its figures."""
 
     measure: Callable[[Setting], dict[str, Any]]
     ratios: Callable[[dict[str, Any]], Iterator[Ratio]]

@@ -1,4 +1,4 @@
-"""What all parts are given, and how they keep and say their figures."""
+"""The common input of all parts, and how they store and print their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """The pictures, a folder in which each of them has several names, one for files, a cache, and how often to run."""
+    """The pictures, a folder with several names for each, a folder for files, a cache, and the number of runs."""
 
     pictures: Path
     folder: Path

@@ -54,7 +54,7 @@ def _producer(setting: Setting, python: str, way: str) -> Iterator[tuple[int, st
                 raise NotStarted(f"the producer ended: {harness.reason(errors.read())}") from failure
             raise
         finally:
-            # Its workers end when they miss it.
+            # Its workers end when they notice that it is gone.
             process.terminate()
             process.wait(30)
 
@@ -88,7 +88,7 @@ def numbers(seen: Seen) -> dict[str, Any]:
 
 
 def _fastest_way(setting: Setting, python: str, tried: dict[str, Any]) -> str | None:
-    """Try all ways with two consumers; say of each how fast it is, or why it is not."""
+    """Try all ways with two consumers. Give the speed of each, or the reason why it does not work."""
     rates = {}
     for way in WAYS:
         try:
@@ -133,7 +133,7 @@ def measure(setting: Setting) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """Samples per second of all jobs together, and what a sample costs those who serve."""
+    """Samples per second of all jobs together, and the servers' processor time per sample."""
     for title, case in found.items():
         if isinstance(case, dict) and {"feedline", "tensorsocket"} <= case.keys():
             ours, peer = case["feedline"], case["tensorsocket"]

@@ -75,7 +75,7 @@ def consumer(ports: str, way: str, batch: int) -> Any:
 
 
 def produce(folder: Path, batch: int, ports: str, way: str) -> None:
-    """Produce for whoever attaches, epoch after epoch."""
+    """Produce epoch after epoch for all attached consumers."""
     from tensorsocket import TensorProducer
     from tensorsocket.producer import TensorPool
 

@@ -38,7 +38,7 @@ def prefix_work(engine: dict[str, Any]) -> dict[str, float]:
 
 
 def _stay(folder: Path, cache: Path, serving: Node, log: Path) -> subprocess.Popen[str]:
-    """Give a job that has taken one batch and thinks about it for an hour."""
+    """Give a job that takes one batch and then sleeps for an hour."""
     job = Job("shared", step_ms=3.6e6, work="resized")
     process = start(job, str(folder), cache, str(serving.socket), log)
     while not serving.look()["runs"]:
@@ -60,7 +60,7 @@ def _search(folder: Path, cache: Path, serving: Node, count: int, at_a_time: int
             ]
             running += new
             waiting -= len(new)
-            # Those that come together begin together: to start an interpreter is nobody's work.
+            # Jobs that start together begin together, so that the start of the interpreter is not measured.
             for process in new:
                 said(process)
             for process in new:

@@ -60,7 +60,7 @@ def measure(setting: Setting, epochs: int = EPOCHS) -> dict[str, Any]:
     """Run both ways alternately; the run with the least I/O time of each counts."""
     found: dict[str, Any] = {}
     disk = testing.slow_disk(setting.pictures, seek_ms=SEEK_MS, mb_per_second=MB_PER_SECOND)
-    # Seek indexes of the files as they lie on this disk.
+    # Seek indexes of the files on this disk.
     run(disk, setting.cache, [Job("own", BATCH, epochs=1)])
     for _ in range(setting.runs):
         for title, way in (("separate", _separate), ("shared", _shared)):
@@ -72,7 +72,7 @@ def measure(setting: Setting, epochs: int = EPOCHS) -> dict[str, Any]:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """What sharing leaves of reads and of their time."""
+    """Reads and read time with sharing, relative to separate jobs."""
     shared, separate = found["shared"], found["separate"]
     for name, title in (("reads", "reads"), ("read_bytes", "bytes read"), ("io_seconds", "I/O time")):
         value = shared[name] / separate[name]

@@ -52,7 +52,7 @@ def least(outcome: Outcome, jobs: list[Job]) -> float:
 
 
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
-    """What is produced, and what the fast job waits."""
+    """The amount of production, and the waiting time of the fast job."""
     more = found["produced_samples"] / found["least_samples"]
     yield Ratio("unequal jobs: produced / the least possible", more, "at most", 1.1)
     yield Ratio("unequal jobs: stall share of the fast one", found["stall_of_the_fast"], "at most", 0.02)

@@ -22,12 +22,12 @@ STARTED_BATCHES = 6
 
 
 class NotStarted(Exception):
-    """Jobs did not get under way; the text says how far they came."""
+    """Jobs did not start in time. The text describes how far they came."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What jobs did in a window."""
+    """The results of jobs in a window."""
 
     rates: list[float]
     server_cpu_seconds: float

@@ -30,7 +30,7 @@ VOLUME_CROP = (128, 128, 128)
 
 @dataclass
 class Bench:
-    """What is measured on."""
+    """The inputs of the measurement."""
 
     pictures: dict[str, Path]
     volumes: Path | None

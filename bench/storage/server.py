@@ -1,4 +1,4 @@
-"""A storage server of its own process, and what it spends."""
+"""A storage server in its own process, and its processor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be reached."""
+"""The targets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.ratio import Ratio
 
-# A table at a fixed number of cores is noisy by so much.
+# The noise of a table at a fixed number of cores.
 NOISE = 1.08
 
 
@@ -51,13 +51,13 @@ def _policies(name: str, data: dict[str, Any]) -> Iterator[Ratio]:
     else:
         yield Ratio(f"{name}: resize, traffic / none", sent["resize"] / sent["none"], "at most", 1)
     yield Ratio(f"{name}: fastflow, traffic / none", sent["fastflow"] / sent["none"], "at most", 1.005)
-    # Time falls as the bytes do.
+    # Time falls in proportion to the bytes.
     proportion = (seconds["none"] / seconds["auto"]) / (sent["none"] / sent["auto"])
     yield Ratio(f"{name}: auto, times faster / times less traffic", proportion, "at least", 0.95)
 
 
 def _storage_cpu(found: dict[str, Any]) -> Iterator[Ratio]:
-    """Compare what the server spends on making bytes fewer; sending them costs as for files of their size."""
+    """Compare the server's processor time for saving bytes. Sending costs the same as for files of that size."""
     if len(found) < 2:
         return
     spent = {(name, policy): one["storage_cpu_ms_per_sample"] for name, policy, one in _each(found)}

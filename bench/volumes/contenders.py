@@ -64,7 +64,7 @@ def _feedline_online(_: str, prepared: str, epochs: str) -> None:
         loader = fl.Loader(source, _chain(), batch_size=BATCH, shuffle=True, num_workers=WORKERS)
 
         window = _measure(loader, len(source), int(epochs))
-        # The epoch in which foregrounds are found is the warm-up; it is in the time of the whole, measured apart.
+        # The warm-up is the epoch in which foregrounds are searched. The separate measurement of the whole includes it.
         harness.report(window)
 
 

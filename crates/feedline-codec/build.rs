@@ -1,4 +1,4 @@
-//! Compiles the C shim against the vendored libjpeg-turbo and learns whether that was built with SIMD.
+//! Compiles the C shim against the vendored libjpeg-turbo, and detects whether that was built with SIMD.
 
 use std::env;
 use std::fs;

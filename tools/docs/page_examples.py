@@ -3,14 +3,14 @@
 In: Markdown pages, each with Python blocks that build on each other. Out: for each page one program. Every line of it
 has the number that it has on the page, so a traceback names the page's line.
 
-Two comments of a page speak to the runner; readers do not see them:
+Two comments on a page control the runner. Readers do not see them:
 
     <!-- setup            code that runs before the blocks that follow, such as a model that the page does not show
     model = ...
     -->
     <!-- not run: reason -->       the next block needs what a test does not have, such as another company's library
 
-Always true: a block is run, or the page says why not. What a comment says about an array's dtype and shape is checked.
+Always true: a block is run, or the page gives a reason. A comment about an array's dtype and shape is checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*$")
 NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+) -->")
 SETUP = re.compile(r"<!-- setup\n(?P<code>.*?)-->", re.DOTALL)
 PROMISE = re.compile(r"""^\s*(?P<value>batch\["\w+"\])\s+# (?P<dtype>\w+) (?P<shape>\[[\d, ]+\])""")
-"""A comment that says what an array is, as in `batch["label"]   # int64 [64]`: the program checks it."""
+"""A comment with the dtype and shape of an array, as in `batch["label"]   # int64 [64]`. The program checks it."""
 SECONDS = 600
 """A limit against hangs: the slowest page takes a tenth of it."""
 
@@ -44,7 +44,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Give the pages whose examples run: the README and all of docs/ but the decisions."""
+    """Give the pages whose examples run: the README and all of docs/ except the decisions."""
     return [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "adr" not in page.parts)]
 
 
@@ -69,7 +69,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def setups(text: str) -> list[Block]:
-    """Give the code in comments that runs before the blocks behind it."""
+    """Give the code in comments that runs before the following blocks."""
     return [Block(text.count("\n", 0, match.start()) + 2, match["code"], True) for match in SETUP.finditer(text)]
 
 
@@ -84,7 +84,7 @@ def program(text: str) -> str:
 
 
 def with_check(line: str) -> str:
-    """Give a line with a check of what its comment says about an array, if it says so."""
+    """Give a line with a check of its comment, if the comment describes an array."""
     if (said := PROMISE.match(line)) is None:
         return line
     value, dtype, shape = said["value"], said["dtype"], said["shape"]
@@ -92,7 +92,7 @@ def with_check(line: str) -> str:
 
 
 def run_page(page: Path, folder: Path) -> None:
-    """Run the examples of a page in a folder made by :func:`prepare`; raise what they print if they end badly."""
+    """Run the examples of a page in a folder made by :func:`prepare`. If they fail, raise with their output."""
     path = folder / f"{page.stem.replace('-', '_')}_page.py"
     path.write_text(program(page.read_text()))
     run([sys.executable, path.name], folder)

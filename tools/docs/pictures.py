@@ -1,6 +1,6 @@
 """Draws the pictures of the documentation: `python tools/docs/pictures.py [--check]`.
 
-In: bench/results/peers-imagenet.json, and docs/images/doctor.json: what `fl.doctor` found about the job named there.
+In: bench/results/peers-imagenet.json, and docs/images/doctor.json, a report of `fl.doctor` about the job named there.
 Out: SVG files in docs/images. Always true: every figure in a picture comes from those files; `--check` says whether the
 pictures are what they give.
 """
@@ -193,7 +193,7 @@ PICTURES = {
 
 
 def main() -> None:
-    """Write the pictures, or say which are not what they should be."""
+    """Write the pictures, or with `--check` name those that are out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     is_check = parser.parse_args().check

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages may link to files of the repository that lie outside of docs/.
+"""A hook of mkdocs: pages may link to files of the repository outside docs/.
 
 In: pages whose links are right in the repository, as editors and code hosts show them. Out: a site in which the same
 links work. The hook copies each linked file to `repository/`; Markdown files among them become pages. Always true: a

@@ -26,7 +26,7 @@ class Picture:
     """A picture to which shapes are added."""
 
     def __init__(self, height: float, title: str) -> None:
-        """Begin a picture; `title` is what a screen reader says."""
+        """Begin a picture. Screen readers read `title`."""
         self._height, self._title = height, title
         self._shapes: list[str] = []
 

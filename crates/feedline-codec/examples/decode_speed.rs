@@ -1,8 +1,8 @@
-//! How long decoding, resizing and normalising take, in microseconds per picture on one core.
+//! Measures decoding, resizing and normalising, in microseconds per picture on one core.
 //!
 //! `cargo run --release -p feedline-codec --example decode_speed -- FOLDER [ROUNDS] [--json]`
 //!
-//! With `--json` each round is a line for programs, and only decodes: nothing else is in the caches between two pictures.
+//! With `--json`, each round is one line of JSON. It only decodes, so that nothing else fills the caches between two pictures.
 
 use std::error::Error;
 use std::fs;
@@ -66,10 +66,10 @@ fn run_for_programs(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Time that this thread has spent on a core, which another program on the machine does not lengthen.
+/// CPU time of this thread. Other programs on the machine do not add to it.
 fn thread_cpu() -> Result<Duration, Box<dyn Error>> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanoseconds = text.split_whitespace().next().ok_or("the system counts no time per thread")?;
+    let nanoseconds = text.split_whitespace().next().ok_or("the system does not report CPU time per thread")?;
     Ok(Duration::from_nanos(nanoseconds.parse()?))
 }
 
@@ -101,7 +101,7 @@ fn run(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The middle of a picture, about as large as the crops of training.
+/// The middle of a picture, about as large as the crops in training.
 fn centre(picture: &Picture) -> View<'_> {
     let (width, height) = (picture.width * 2 / 3, picture.height * 2 / 3);
     picture.view().crop(picture.width / 6, picture.height / 6, width.max(1), height.max(1))

@@ -1,4 +1,4 @@
-//! What the seek index gains on real files: time, bytes, and whether every crop is that of a full decode.
+//! Measures the seek index on real files: time and bytes saved, and whether every crop equals that of a full decode.
 //!
 //! `cargo run --release -p feedline-codec --example seek_speed -- FOLDER [CROPS] [--json]`
 //!

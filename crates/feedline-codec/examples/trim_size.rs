@@ -1,9 +1,9 @@
-//! How many bytes of real files are left when they are trimmed, and what that costs.
+//! Measures how many bytes of real files remain after trimming, and the time it takes.
 //!
 //! `cargo run --release -p feedline-codec --example trim_size -- FOLDER [CROPS] [--fast] [--json]`
 //!
-//! Crops are drawn as `RandomResizedCrop` draws them and resized to 224 x 224; with `--fast` they are decoded at the scale
-//! that is nearest above it. Files without an index, and crops that need more bytes than the file has, count as whole files.
+//! Crops are drawn as `RandomResizedCrop` draws them and resized to 224 x 224; with `--fast` they are decoded at the
+//! smallest scale that is not below that size. Files without an index, and crops that need more bytes than the file has, count as whole files.
 //! Times are of the CPU, the best of three. Ends with an error if any pixel differs from that of a decode by the index.
 
 mod crops;
@@ -66,7 +66,7 @@ fn best<T, E>(sum: &mut Duration, mut work: impl FnMut() -> Result<T, E>) -> Res
     result
 }
 
-/// What this thread has used of the CPU.
+/// CPU time of this thread.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time does not run backwards")
 }

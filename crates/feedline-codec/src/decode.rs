@@ -50,6 +50,7 @@ impl Picture {
 /// Decodes into `picture.pixels` and reuses its memory. Nothing is allocated if it is long enough, and memory that will be
 /// overwritten is not zeroed. After an error the picture is empty.
 pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Picture) -> Result<(), CodecError> {
+    // The picture counts as empty until decoding has succeeded.
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
     let header = read_header(bytes)?;
     options.check_header(&header)?;
@@ -78,6 +79,7 @@ impl Picture {
         if orientation != Orientation::IDENTITY {
             options.check_cancel()?;
             with_scratch(|scratch| {
+                // A transposition needs a second picture. Flips work in place.
                 if orientation.swaps_sides() {
                     grow(scratch, u64::from(width) * u64::from(height) * u64::from(channels))?;
                 }

@@ -34,7 +34,7 @@ pub fn encode_jpeg_as(
         return wrong("CMYK cannot be stored as grey");
     }
     if width.max(height) > 65_500 {
-        return wrong("a JPEG has at most 65500 pixels a side");
+        return wrong("a side of a JPEG has at most 65500 pixels");
     }
     check(pixels, width, height, channels)?;
     let subsampling = if channels == 1 { Subsampling::Grey } else { subsampling };
@@ -74,6 +74,7 @@ pub fn encode_webp(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, Co
 }
 
 fn check(pixels: &[u8], width: u32, height: u32, channels: u8) -> Result<(), CodecError> {
+    // In 128 bits, because the product of two u32 and a u8 exceeds 64 bits.
     let needed = u128::from(width) * u128::from(height) * u128::from(channels);
     let reason = if needed == 0 {
         "there is no pixel"

@@ -17,10 +17,8 @@ pub enum CodecError {
         /// At most eight of them.
         first_bytes: Vec<u8>,
     },
-    /// The header promises more pixels than the caller allows. Detected before memory is allocated.
-    #[error(
-        "{width} x {height} pixels are more than the limit of {limit}; raise max_pixels if the file is to be trusted"
-    )]
+    /// The header claims more pixels than the caller allows. Detected before memory is allocated.
+    #[error("{width} x {height} pixels are more than the limit of {limit}; raise max_pixels if you trust the file")]
     TooManyPixels {
         /// As stored in the header.
         width: u32,
@@ -54,7 +52,7 @@ pub enum CodecError {
         reason: String,
     },
     /// A mask was requested, but the picture has more than one channel.
-    #[error("a mask needs one channel, but this {format} holds {found}; store masks as grey or palette PNG")]
+    #[error("a mask needs one channel, but this {format} contains {found}; store masks as grey or palette PNG")]
     NotAMask {
         /// What the first bytes say.
         format: Format,
@@ -67,13 +65,13 @@ pub enum CodecError {
     /// The index of a file is damaged, or belongs to another file. The file itself can be decoded without it.
     #[error(transparent)]
     Index(#[from] BadIndex),
-    /// A trimmed picture is damaged, or lacks what is asked of it. The file it was made of may be sound.
+    /// A trimmed picture is damaged, or does not contain the requested part. Its original file may be intact.
     #[error(transparent)]
     Trimmed(#[from] BadTrimmed),
     /// The allocator refused.
     #[error("no memory for {bytes} bytes of pixels")]
     OutOfMemory {
-        /// How much was asked for.
+        /// The size of the refused allocation.
         bytes: u64,
     },
     /// Sizes given by the caller contradict each other, or cannot be encoded.
@@ -124,7 +122,7 @@ pub struct BadIndex(pub(crate) &'static str);
 impl BadIndex {
     /// The index belongs to another version of the file.
     pub fn of_part() -> Self {
-        Self("what it says of the file is no longer so")
+        Self("it does not match the file any more")
     }
 
     /// The index belongs to another picture than the crop.

@@ -1,4 +1,4 @@
-/* libjpeg's memory, by its own extension point: the functions that every port of libjpeg provides.
+/* The memory functions of libjpeg, which every port of libjpeg may replace.
  *
  * The library's default takes all memory from malloc, which keeps the coefficients of large pictures in one arena per
  * thread. Here large pieces are mapped, so they go back to the system when they are freed. Part of the same object file as
@@ -6,7 +6,7 @@
  */
 #include <sys/mman.h>
 
-#define LEAST_MAPPED ((size_t)1 << 20)
+#define MIN_MAPPED ((size_t)1 << 20)
 
 void *jpeg_get_small(j_common_ptr cinfo, size_t size) { (void)cinfo; return malloc(size); }
 
@@ -15,18 +15,18 @@ void jpeg_free_small(j_common_ptr cinfo, void *piece, size_t size) { (void)cinfo
 void *jpeg_get_large(j_common_ptr cinfo, size_t size) {
   void *piece;
   (void)cinfo;
-  if (size < LEAST_MAPPED) return malloc(size);
+  if (size < MIN_MAPPED) return malloc(size);
   piece = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return piece == MAP_FAILED ? NULL : piece;
 }
 
 void jpeg_free_large(j_common_ptr cinfo, void *piece, size_t size) {
   (void)cinfo;
-  if (size < LEAST_MAPPED) free(piece);
+  if (size < MIN_MAPPED) free(piece);
   else munmap(piece, size);
 }
 
-/* There is no limit here: callers look at a picture's size before they begin. */
+/* There is no limit here: callers check the size of a picture before they start. */
 size_t jpeg_mem_available(j_common_ptr cinfo, size_t least, size_t most, size_t used) {
   (void)cinfo; (void)least; (void)used;
   return most;

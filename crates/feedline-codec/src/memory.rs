@@ -12,6 +12,7 @@ pub(crate) fn grow(memory: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8], CodecE
         if memory.try_reserve_exact(len - memory.len()).is_err() {
             return Err(refused);
         }
+        // Memory that was used before keeps its old bytes: decoders overwrite them.
         memory.resize(len, 0);
     }
     Ok(&mut memory[..len])

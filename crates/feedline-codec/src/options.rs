@@ -87,7 +87,7 @@ impl Target<'_, '_> {
         grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
     }
 
-    /// A decoder that finds another size than the header has read other bytes than those on which the limit was checked.
+    /// Rejects a file in which the decoder finds another size than [`crate::read_header`], whose size was checked against the limit.
     pub(crate) fn check_size(&self, format: Format, width: u32, height: u32) -> Result<(), CodecError> {
         if (width, height) == (self.width, self.height) {
             return Ok(());

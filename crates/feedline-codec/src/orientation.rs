@@ -37,6 +37,7 @@ impl Orientation {
     /// The orientation that undoes it.
     pub(crate) fn inverse(self) -> Self {
         match self.0 {
+            // Rotations by 90 degrees are each other's inverse. All other orientations are their own.
             6 => Self(8),
             8 => Self(6),
             _ => self,
@@ -68,8 +69,8 @@ impl Orientation {
             .map_or(Self::IDENTITY, |orientation| Self(orientation.to_exif()))
     }
 
-    /// Turns tightly packed `pixels` of the stored size, using `other` as the second memory where sides are swapped.
-    /// Both are at least as long as the picture.
+    /// Turns tightly packed `pixels` of the stored size upright. `other` is a second buffer, used if sides are swapped. Both are
+    /// at least as long as the picture.
     pub(crate) fn apply(self, pixels: &mut Vec<u8>, other: &mut Vec<u8>, width: u32, height: u32, channels: u8) {
         let len = width as usize * height as usize * usize::from(channels);
         if self.swaps_sides() {

@@ -1,8 +1,8 @@
-//! From the bytes of a file to the pixels of a part of it.
+//! Decodes a part of a picture.
 //!
-//! In: a crop, and a file, the bytes that its index names, or what was trimmed of it. Out: the crop and what came with it. The
-//! pixels are those of [`decode_into`] at the same place, whichever way they were made: from its MCUs alone, by
-//! libjpeg's own skipping, or by decoding everything.
+//! In: a crop, and one of three inputs: a whole file, the byte range that its index gives for the crop, or a trimmed picture. Out:
+//! the pixels of the crop and of some area around it. They equal those of [`decode_into`] at the same place. Only the MCUs of the
+//! crop are decoded, or libjpeg skips to it, or everything is decoded, depending on the input and the format.
 
 use crate::decode::{Picture, decode_into};
 use crate::error::{BadIndex, CodecError};
@@ -33,7 +33,7 @@ pub enum Encoded<'a> {
 }
 
 impl Encoded<'_> {
-    /// What is said of the whole picture.
+    /// The header of the whole picture.
     pub fn header(&self) -> Result<Header, CodecError> {
         match self {
             Self::Whole(bytes) => read_header(bytes),
@@ -43,8 +43,8 @@ impl Encoded<'_> {
     }
 }
 
-/// Decodes at least `crop` into `picture`, and says which part of the whole picture that is. Crop and part are rectangles
-/// of the picture as [`decode_into`] would give it with these options.
+/// Decodes at least `crop` into `picture`. Returns the decoded part of the whole picture. Crop and part are rectangles of the picture
+/// that [`decode_into`] would return with these options.
 pub fn decode_part_into(
     encoded: Encoded<'_>,
     crop: Rect,
@@ -87,7 +87,7 @@ pub fn decode_part_into(
     Ok(orientation.seen_rect(part, width, height))
 }
 
-/// Decodes a crop of the stored picture, of which only a part is there.
+/// Decodes a crop of a stored picture of which only a part is present.
 fn decode_trimmed(
     trimmed: &Trimmed<'_>,
     header: &Header,
@@ -126,9 +126,9 @@ impl SeekIndex {
         Ok(self.bytes_around(self.stored(crop, options)?)?)
     }
 
-    /// What [`decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
-    /// `offset` of the file, and hold those that [`SeekIndex::bytes_for`] names. For a smaller picture they are only for
-    /// pictures of its scale and below. They may be more than the whole file has.
+    /// The data that [`decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
+    /// `offset` of the file and contain the range of [`SeekIndex::bytes_for`]. If the options have a smaller scale, the result can
+    /// be decoded only at that scale or a smaller one. The result may be longer than the file.
     pub fn trim(
         &self,
         crop: Rect,
@@ -141,7 +141,7 @@ impl SeekIndex {
         with_scratch(|memory| Ok(self.trim_stored(stored, options.scale(), bytes, offset, memory)?))
     }
 
-    /// The stored pixels that a crop is made of.
+    /// The stored pixels that a crop depends on.
     fn stored(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<Rect, BadIndex> {
         let header = self.header();
         let orientation = options.orientation(&header);

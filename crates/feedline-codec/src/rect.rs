@@ -19,7 +19,7 @@ impl Rect {
         Self { left: 0, top: 0, width, height }
     }
 
-    /// The first column behind it.
+    /// The first column to the right of it.
     pub fn right(&self) -> u32 {
         self.left + self.width
     }
@@ -35,7 +35,7 @@ impl Rect {
         self.width > 0 && self.height > 0 && fits(self.left, self.width, width) && fits(self.top, self.height, height)
     }
 
-    /// The same rectangle, counted from a point that is not behind it.
+    /// The same rectangle in coordinates that start at (`left`, `top`), which must not be right of it or below it.
     pub(crate) fn seen_from(self, left: u32, top: u32) -> Self {
         Self { left: self.left - left, top: self.top - top, ..self }
     }

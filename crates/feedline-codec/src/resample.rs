@@ -1,9 +1,9 @@
-//! Another size for a crop.
+//! Resizes pictures.
 //!
-//! In: a [`View`]. Out: packed pixels of the wanted size. Bilinear and bicubic widen their filter when they make smaller
-//! (antialias), as Pillow does. A filter sees the pixels of the view only, never those around it.
+//! In: a [`View`]. Out: packed pixels of the requested size. When a picture gets smaller, bilinear and bicubic filters widen to avoid
+//! aliasing, as in Pillow. A filter reads only pixels of the view, never those around it.
 //!
-//! Always true: with and without SIMD the bytes are the same.
+//! Always true: the bytes are the same with and without SIMD.
 
 use fast_image_resize as fir;
 use fast_image_resize::images::TypedImage;
@@ -14,7 +14,7 @@ use crate::error::CodecError;
 use crate::memory::grow;
 use crate::view::View;
 
-/// How new pixels are made of old ones.
+/// The interpolation method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The pixel at the centre, as Pillow's `NEAREST`; the filter for masks.
@@ -30,7 +30,7 @@ pub enum Filter {
 pub struct Resampler {
     resizer: fir::Resizer,
     columns: Vec<usize>,
-    between: Vec<u8>,
+    narrowed: Vec<u8>,
 }
 
 impl Resampler {
@@ -88,9 +88,9 @@ impl Resampler {
         Ok(())
     }
 
-    /// Across first, then down, as Pillow mostly does: a cubic overshoots and is cut to 0..=255 between
-    /// the two, so here their order decides values, by up to 20. The resizer alone goes down first, which is faster and
-    /// changes bilinear by 2 at most, as measured on photographs.
+    /// Resizes rows first, then columns, as Pillow mostly does. A cubic filter overshoots and is clipped to 0..=255 between the two
+    /// passes, so their order changes values, by up to 20. The library alone starts with columns, which is faster. For bilinear
+    /// that changes values by 2 at most, as measured on photographs.
     fn bicubic<P: Bytes>(
         &mut self,
         source: View<'_>,
@@ -103,12 +103,13 @@ impl Resampler {
             return Ok(());
         }
         let channels = source.channels;
-        let mut between = std::mem::take(&mut self.between);
-        let narrow = grow(&mut between, u64::from(width) * u64::from(source.height) * u64::from(channels))?;
+        // Taken out of `self`, because `convolve` borrows `self` too.
+        let mut narrowed = std::mem::take(&mut self.narrowed);
+        let narrow = grow(&mut narrowed, u64::from(width) * u64::from(source.height) * u64::from(channels))?;
         self.convolve::<P>(source, narrow, width, source.height, FilterType::CatmullRom);
         let narrow = View::packed(narrow, width, source.height, channels);
         self.convolve::<P>(narrow, target, width, height, FilterType::CatmullRom);
-        self.between = between;
+        self.narrowed = narrowed;
         Ok(())
     }
 
@@ -116,10 +117,10 @@ impl Resampler {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(kind)).use_alpha(false);
         let rows = Rows::<P> { view: source, pixel: std::marker::PhantomData };
         let mut target = TypedImage::<P>::from_buffer(width, height, target).expect("its length was asserted");
-        self.resizer.resize_typed(&rows, &mut target, &options).expect("no crop is asked for, so none can be wrong");
+        self.resizer.resize_typed(&rows, &mut target, &options).expect("without a crop, resizing cannot fail");
     }
 
-    /// Adds the step instead of multiplying it, since Pillow does, and the sums differ in the last bit.
+    /// Nearest neighbour. Positions are summed up step by step, as in Pillow, because products would differ in the last bit.
     fn nearest<const CHANNELS: usize>(&mut self, source: View<'_>, target: &mut [u8], width: u32, height: u32) {
         self.columns.clear();
         self.columns.extend(centres(source.width, width));
@@ -139,6 +140,7 @@ fn centres(from: u32, to: u32) -> impl Iterator<Item = usize> {
     let step = f64::from(from) / f64::from(to);
     let mut at = step * 0.5;
     (0..to).map(move |_| {
+        // Rounding errors of the sum could reach one pixel too far.
         let place = (at as usize).min(from as usize - 1);
         at += step;
         place
@@ -151,7 +153,7 @@ trait Bytes: PixelTrait + InnerPixel {}
 impl Bytes for U8 {}
 impl Bytes for U8x3 {}
 
-/// A view as the resizer wants to see it.
+/// Adapts a view to the interface of the resizer.
 struct Rows<'a, P> {
     view: View<'a>,
     pixel: std::marker::PhantomData<P>,

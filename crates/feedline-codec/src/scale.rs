@@ -1,6 +1,6 @@
-//! How much smaller than stored a picture is decoded.
+//! The scale at which a picture is decoded.
 
-/// The size of decoded pixels against those stored.
+/// The size of the decoded picture, relative to the stored one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scale {
     /// As stored.

@@ -2,9 +2,9 @@
  *
  * In: bytes that may be hostile. Out: a status, and rows written where the caller says.
  *
- * Always true: every call into libjpeg happens below a setjmp of the same function, so no longjmp ever crosses a frame
- * of the caller, nor one of what is called back; an object is used by one thread at a time; a function that returned something
- * other than FL_OK leaves an object that may only be asked for its message and freed.
+ * Always true: every call into libjpeg happens below a setjmp of the same function, so no longjmp crosses a frame
+ * of the caller or of a callback. An object is used by one thread at a time. After a function has returned something other than
+ * FL_OK, only its message may be read and the object freed.
  */
 #include <setjmp.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ typedef struct fl_jpeg {
   struct jpeg_source_mgr source;
   jmp_buf on_error;
   int status;
-  int at_end; /* libjpeg asked for bytes behind the last one */
+  int at_end; /* libjpeg requested bytes after the last one */
   int created;
   int buffered; /* several scans: all are read before the first row comes out */
   fl_next_mcu next_mcu;
@@ -77,7 +77,7 @@ static void on_error_exit(j_common_ptr cinfo) {
   longjmp(j->on_error, 1);
 }
 
-/* libjpeg warns where it goes on with invented pixels; here that is an error. */
+/* libjpeg only warns when it continues with invented pixels. Here that is an error. */
 static void on_message(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
   switch (cinfo->err->msg_code) {
@@ -159,7 +159,7 @@ int fl_jpeg_header(fl_jpeg *j, const uint8_t *data, size_t length, fl_info *info
 }
 
 /* libjpeg's small transforms look at some coefficients of higher frequency. To multiply these by 0 makes a smaller
- * picture depend on its own frequencies only, so that whoever sends it may leave out the others. */
+ * picture depend on its own frequencies only, so that a sender may leave out the others. */
 static void drop_coefficients(struct jpeg_decompress_struct *cinfo, int kept) {
   int table, row, column;
   for (table = 0; table < NUM_QUANT_TBLS; table++) {
@@ -216,7 +216,7 @@ struct jpeg_entropy_decoder {
   boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
 };
 
-/* Stands in for libjpeg's own Huffman decoder. Where rows are skipped it gets no blocks. */
+/* Replaces libjpeg's own Huffman decoder. For skipped rows it gets no blocks. */
 static boolean take_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
   fl_jpeg *j = (fl_jpeg *)cinfo->client_data;
   int is_there = 1;
@@ -270,7 +270,7 @@ int fl_jpeg_consume(fl_jpeg *j, uint32_t steps, int *is_done) {
   return FL_OK;
 }
 
-/* Narrows the rows that come out to columns around `left` .. `left + width`, which become those of whole MCUs, and goes to
+/* Narrows the output rows to columns around `left` .. `left + width`, which become those of whole MCUs, and goes to
  * row `top`. Comes after the last fl_jpeg_consume and before the first fl_jpeg_rows. */
 int fl_jpeg_region(fl_jpeg *j, uint32_t *left, uint32_t *width, uint32_t top) {
   struct jpeg_decompress_struct *cinfo = &j->cinfo;
@@ -297,7 +297,7 @@ int fl_jpeg_rows(fl_jpeg *j, uint8_t *target, size_t stride, uint32_t rows) {
     for (i = 0; i < count; i++) pointers[i] = target + (size_t)(done + i) * stride;
     if (jpeg_read_scanlines(cinfo, pointers, count) == 0) return fail(j, FL_DAMAGED, "no further row");
   }
-  /* Arithmetic decoding goes on with zeros in silence. */
+  /* The arithmetic decoder continues with zeros without a warning. */
   if (cinfo->output_scanline == cinfo->output_height && cinfo->arith_code && j->at_end)
     return fail(j, FL_TRUNCATED, "the end-of-image marker is missing");
   return FL_OK;

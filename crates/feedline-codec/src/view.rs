@@ -6,7 +6,7 @@
 /// A crop of a picture; `pixels` starts at the first pixel of the crop.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// From the first pixel of the crop to its last one, or further.
+    /// Bytes from the first pixel of the crop to at least its last pixel.
     pub pixels: &'a [u8],
     /// Pixels in a row of the crop.
     pub width: u32,

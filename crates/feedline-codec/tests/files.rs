@@ -1,4 +1,4 @@
-//! Claims about whole files: what was encoded comes back, in every format and mode.
+//! Whole files: encoding and decoding gives the picture back, in every format and mode.
 
 mod support;
 
@@ -134,7 +134,7 @@ fn an_interlaced_png_comes_back_exactly() {
 }
 
 #[test]
-fn of_sixteen_bits_the_high_byte_is_kept() {
+fn sixteen_bit_channels_keep_their_high_byte() {
     let data: Vec<u8> = (0..6 * 4).flat_map(|i| [i * 9, 255 - i]).collect();
     let bytes = png_of(&data, (6, 4), (ColorType::Grayscale, BitDepth::Sixteen), |_| {});
     let high: Vec<u8> = data.iter().copied().step_by(2).collect();
@@ -183,7 +183,7 @@ fn a_bmp_of_few_bits_is_refused_as_a_mask_and_does_not_panic() {
 }
 
 #[test]
-fn the_exif_orientation_is_read_in_each_format_and_applied_if_asked() {
+fn the_exif_orientation_is_read_in_each_format_and_applied_if_requested() {
     let (width, height) = (24_u32, 16_u32);
     let pixels = gradient(width, height, 3);
     let plain = encode_jpeg(&pixels, width, height, 3, 95, Subsampling::S444).unwrap();
@@ -207,7 +207,7 @@ fn the_exif_orientation_is_read_in_each_format_and_applied_if_asked() {
             assert_eq!((stored.width, stored.height), (width, height));
             let from = if header.format == Format::Jpeg { upright.bytes() } else { &pixels };
             assert_eq!(stored.bytes(), from, "{} {orientation}", header.format);
-            // Where EXIF says the first stored pixel is seen.
+            // The place of the first stored pixel in the upright picture, by EXIF.
             let (right, bottom) = (seen.width - 1, seen.height - 1);
             let (x, y) = [(0, 0), (right, 0), (right, bottom), (0, bottom)][usize::from(match orientation {
                 1 | 5 => 0_u8,
@@ -223,7 +223,7 @@ fn the_exif_orientation_is_read_in_each_format_and_applied_if_asked() {
 }
 
 #[test]
-fn memory_is_used_again_and_a_smaller_picture_leaves_no_trace() {
+fn memory_is_reused_and_a_smaller_picture_leaves_no_trace() {
     let large = encode_png(&gradient(90, 90, 3), 90, 90, 3).unwrap();
     let small = encode_png(&gradient(5, 4, 3), 5, 4, 3).unwrap();
     let mut picture = Picture::default();

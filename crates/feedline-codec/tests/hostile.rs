@@ -1,4 +1,4 @@
-//! Claims about bytes that mean harm: errors, never a panic, never memory without limit, never a hang.
+//! Hostile bytes give errors, never a panic, unlimited memory or a hang.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside of #[test] functions")]
 
@@ -59,13 +59,13 @@ fn a_baseline_jpeg_that_lacks_only_its_end_marker_is_whole() {
 }
 
 #[test]
-fn bytes_between_jpeg_segments_and_behind_the_end_are_harmless() {
+fn bytes_between_jpeg_segments_and_after_the_end_are_harmless() {
     let bytes = &files()[0];
     let whole = decode(bytes, Mode::Rgb).unwrap();
     let mut longer = bytes.clone();
     longer.extend([0; 100]);
     assert_eq!(decode(&longer, Mode::Rgb).unwrap().bytes(), whole.bytes());
-    // Behind the APP0 segment.
+    // After the APP0 segment.
     let mut odd = bytes.clone();
     odd.splice(20..20, [1, 2, 3]);
     assert_eq!(decode(&odd, Mode::Rgb).unwrap().bytes(), whole.bytes());
@@ -96,7 +96,7 @@ fn changed_bytes_never_panic() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_behind_any_magic_never_panic(magic in 0..9_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
+    fn any_bytes_after_any_magic_never_panic(magic in 0..9_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
         let mut bytes = files()[magic][..30].to_vec();
         bytes.extend(tail);
         let mut picture = Picture::default();
@@ -140,7 +140,7 @@ fn a_jpeg_of_scans_without_end_is_damaged() {
     let is_marker = |pair: &[u8]| pair[0] == 0xff && pair[1] != 0 && !(0xd0..=0xd7).contains(&pair[1]);
     let end = start + 2 + bytes[start + 2..].windows(2).position(is_marker).unwrap();
     let mut scan = bytes[start..end].to_vec();
-    // With no bits left to refine, the same scan may come again and again.
+    // With no bits left to refine, the same scan may be repeated any number of times.
     scan[9] = 0;
     for (count, is_ok) in [(500, true), (501, false)] {
         let mut bomb = bytes[..start].to_vec();
@@ -170,7 +170,7 @@ fn a_jpeg_without_tables_does_not_get_those_of_the_picture_before() {
 }
 
 #[test]
-fn cancel_ends_decoding_at_each_place_where_it_is_asked() {
+fn cancel_ends_decoding_wherever_it_is_checked() {
     let (width, height) = (1500, 1200);
     let pixels = gradient(width, height, 3);
     let jpeg = |coding| encode_jpeg_as(coding, &pixels, (width, height, 3), 90, Subsampling::S420).unwrap();

@@ -1,4 +1,4 @@
-//! Claims about kernels and resampling: SIMD and scalar agree, and both do what they are defined to do.
+//! Kernels and resampling: SIMD and scalar code agree with each other and with the definition.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn simd_and_scalar_write_the_same_bytes() {
                 let count = width as usize * height as usize * usize::from(channels);
                 for affine in AFFINES {
                     for (name, kernel, number_bytes, _) in KERNELS {
-                        // From an odd place, since a batch may put a sample anywhere.
+                        // At an odd offset, because a sample may lie anywhere in a batch.
                         let mut with = vec![1; count * number_bytes + 1];
                         let mut without = vec![2; count * number_bytes + 1];
                         kernel(view, affine.as_ref(), Simd::detect(), &mut with[1..]);

@@ -1,4 +1,4 @@
-//! Crops by the seek index and by region are the very pixels of a full decode, for every flavour of JPEG.
+//! Crops by the seek index and by region have exactly the pixels of a full decode, for every flavour of JPEG.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -9,7 +9,7 @@ use feedline_codec::{
 };
 use support::{Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, every_flavour, options, picture};
 
-/// Compares crops by region, by the index over the whole file, and by the index over just the bytes that it names.
+/// Compares crops by region, by the index over the whole file, and by the index over only the bytes that it requires.
 #[track_caller]
 fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &str) {
     let whole = decode(file, mode).unwrap();
@@ -162,7 +162,7 @@ fn sides_that_libjpeg_refuses_have_no_index() {
     let mut file = encode_jpeg_as(JpegCoding::Baseline, &[7; 64 * 8], (8, 64, 1), 80, Subsampling::Grey).unwrap();
     let size = file.windows(2).position(|window| window == [0xff, 0xc0]).unwrap() + 5;
     file[size..size + 2].copy_from_slice(&65_528_u16.to_be_bytes());
-    assert!(SeekIndex::build(&file).unwrap_err().to_string().contains("larger than libjpeg takes"));
+    assert!(SeekIndex::build(&file).unwrap_err().to_string().contains("larger than libjpeg accepts"));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn plain_pixels_that_cannot_be_counted_are_refused_by_header_and_index() {
 }
 
 #[test]
-fn an_index_is_built_of_just_what_the_header_reader_takes_for_plain_pixels() {
+fn an_index_accepts_exactly_the_plain_pixels_that_the_header_reader_accepts() {
     for (begin, is_picture) in [("P504 3", false), ("P5\x0c4 3", true), ("P5#\n4 3", true), ("P5", false)] {
         let file = [begin.as_bytes(), b" 255\n", &[7; 12]].concat();
         assert_eq!(read_header(&file).is_ok(), is_picture, "{begin:?}");

@@ -1,4 +1,4 @@
-//! Crops of trimmed pictures are the very pixels of a full decode; what is not in one is an error.
+//! Crops of trimmed pictures have exactly the pixels of a full decode. A crop outside the trimmed part is an error.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -12,7 +12,7 @@ use support::{CODINGS, Numbers, SAMPLINGS, assert_same, crop, every_flavour, opt
 const SCALES: [Option<Scale>; 5] =
     [None, Some(Scale::Full), Some(Scale::Half), Some(Scale::Quarter), Some(Scale::Eighth)];
 
-/// Trims a file for crops, and compares these, crops inside of them, and any others.
+/// Trims a file for crops. Compares these crops, crops inside them, and random others.
 #[track_caller]
 fn check(file: &[u8], options: &DecodeOptions<'_>, crops: usize, numbers: &mut Numbers, what: &str) {
     let (mut whole, mut part) = (Picture::default(), Picture::default());
@@ -276,8 +276,8 @@ fn bytes_that_are_missing_or_changed_between_restarts_give_a_trimmed_picture_or_
 }
 
 #[test]
-fn a_block_brighter_than_any_picture_is_not_coded_anew_for_a_smaller_one() {
-    // White, with a quantiser that multiplies it far beyond: the short way of the decoder wraps around, the long one saturates.
+fn a_block_brighter_than_any_picture_is_not_re_encoded_for_a_smaller_one() {
+    // White, with a quantiser that multiplies it far beyond the range: the decoder's shortcut wraps around, its full path saturates.
     let file = encode_jpeg_as(JpegCoding::Baseline, &[255; 64 * 16], (64, 16, 1), 100, Subsampling::Grey).unwrap();
     let table = file.windows(2).position(|marker| marker == [0xff, 0xdb]).unwrap() + 5;
     let with = |quantiser: u8| [&file[..table], &[quantiser], &file[table + 1..]].concat();
@@ -294,7 +294,7 @@ fn a_block_brighter_than_any_picture_is_not_coded_anew_for_a_smaller_one() {
         let bytes = &file[range.start as usize..range.end as usize];
         assert!(
             index.trim(whole, &options(Mode::Rgb), bytes, range.start).is_ok(),
-            "bits as they are can always be sent"
+            "unchanged bits can always be sent"
         );
     }
 }

@@ -1,15 +1,15 @@
-//! CPU time used so far.
+//! CPU time used so far, which does not advance while a thread waits.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// By this thread.
+/// CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// By all threads of the process.
+/// CPU time of all threads of the process together.
 pub fn process_cpu_time() -> Duration {
     read(ClockId::ProcessCPUTime)
 }

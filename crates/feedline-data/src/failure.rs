@@ -37,6 +37,7 @@ impl fmt::Display for SampleFailure {
         if let Some(range) = &self.range {
             write!(f, ", bytes {range:?}")?;
         }
+        // Loading is not an op, so a failure without one happened there.
         match &self.op {
             Some(op) => write!(f, ") could not be prepared by {op}"),
             None => f.write_str(") could not be loaded"),
@@ -69,6 +70,7 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
 /// The text of an error without the excerpts that parsers put on separate lines.
 fn flat(error: &(dyn StdError + 'static)) -> String {
     let text = error.to_string();
+    // A TOML parser prints excerpts such as `3 | batch_size = x` and `  |     ^`: a line number and a bar.
     let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_excerpt(line)).collect();
     lines.join("; ")

@@ -8,7 +8,7 @@ pub enum SpecError {
     Parameters { of: String, source: Box<toml::de::Error> },
     #[error("{what} {name:?} is unknown; there are {known}")]
     Unknown { what: &'static str, name: String, known: String },
-    #[error("{of} has no {key:?}, a text that says which it is")]
+    #[error("{of} needs a string {key:?} that names its kind")]
     NoName { of: String, key: &'static str },
 }
 

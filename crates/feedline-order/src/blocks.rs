@@ -29,16 +29,19 @@ pub struct Blocks {
 
 impl Blocks {
     /// Divides objects into blocks of about `block_bytes`.
-    pub fn cut(together: &[Block], block_bytes: u64) -> Self {
+    pub fn cut(objects: &[Block], block_bytes: u64) -> Self {
         let mut starts = vec![0];
-        for Block { samples, bytes } in together {
+        for Block { samples, bytes } in objects {
             let first = starts.last().copied().unwrap_or_default();
+            // At most one piece per sample, and at least one even for an empty object. `dedup` removes the empty ones.
             let pieces = bytes.div_ceil(block_bytes.max(1)).clamp(1, (*samples).max(1));
+            // Boundaries at rounded multiples of samples / pieces, so piece sizes differ by at most one sample. In 128 bits,
+            // since the product can exceed 64.
             let end = |piece: u64| first + (u128::from(*samples) * u128::from(piece) / u128::from(pieces)) as u64;
             starts.extend((1..=pieces).map(end));
         }
         starts.dedup();
-        Self { starts, bytes: together.iter().map(|block| block.bytes).sum() }
+        Self { starts, bytes: objects.iter().map(|block| block.bytes).sum() }
     }
 
     /// Number of samples in all blocks.
@@ -94,6 +97,7 @@ pub(crate) struct ShuffledBlocks {
 impl ShuffledBlocks {
     /// The ordinal at `place` of the sequence.
     pub(crate) fn ordinal_at(&self, place: u64) -> Ordinal {
+        // Binary search for the first block that ends after the place.
         let block = self.ends.partition_point(|&end| end <= place);
         let start = if block == 0 { 0 } else { self.ends[block - 1] };
         Ordinal(self.firsts[block] + (place - start))
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_about_the_length_asked_for_and_none_lies_across_objects() {
+    fn blocks_have_about_the_requested_length_and_none_crosses_objects() {
         let blocks = Blocks::cut(&[block(10, 1000), block(0, 900), block(3, 90), block(2, 5000)], 250);
         assert_eq!(blocks.starts, [0, 2, 5, 7, 10, 13, 14, 15]);
         assert_eq!((blocks.samples(), blocks.len(), blocks.sample_bytes()), (15, 7, 6990 / 15));
@@ -123,8 +127,8 @@ mod tests {
 
     #[test]
     fn law_2_every_ordinal_stands_at_one_place_and_blocks_stay_whole() {
-        for (together, bytes) in [(vec![block(100, 100)], 7), (vec![block(5, 5), block(1, 9), block(64, 64)], 16)] {
-            let blocks = Blocks::cut(&together, bytes);
+        for (objects, bytes) in [(vec![block(100, 100)], 7), (vec![block(5, 5), block(1, 9), block(64, 64)], 16)] {
+            let blocks = Blocks::cut(&objects, bytes);
             let epoch = |number| {
                 let shuffled = blocks.shuffled(key(number));
                 (0..blocks.samples()).map(|place| shuffled.ordinal_at(place).0).collect::<Vec<_>>()

@@ -28,6 +28,8 @@ impl Remaining {
     /// The sample at `turn`, if the remaining samples come in the sampler's order.
     fn index_at(&self, turn: Turn) -> ShareIndex {
         let nth = usize::try_from(turn.0.saturating_sub(self.turns)).unwrap_or(usize::MAX);
+        // Pending samples come first. After them, turn and index agree again: `turns + pending.len()` samples lie below the next
+        // index.
         self.pending.get(nth).copied().unwrap_or(ShareIndex(turn.0))
     }
 
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_passed_over_comes_first_and_then_the_sampler_goes_on() {
+    fn skipped_samples_come_first_and_then_the_samplers_order_continues() {
         // Delivered: 0 1 3 4 6 7.
         let pending = [2, 5].map(ShareIndex);
         let rest = Remaining::new(6, pending.to_vec()).unwrap();

@@ -19,10 +19,12 @@ impl Interleave {
 
     /// The place that is read at `step`, which must be below the length.
     pub(crate) fn place_at(&self, step: u64) -> u64 {
+        // The first `longer` readers have one place more than the others. They read it in a last, incomplete round.
         let (rounds, longer) = (self.len / self.readers, self.len % self.readers);
         let whole = rounds * self.readers;
         let (reader, round) =
             if step < whole { (step % self.readers, step / self.readers) } else { (step - whole, rounds) };
+        // The reader's part starts after the parts of the readers before it, up to `longer` of which are one place longer.
         reader * rounds + reader.min(longer) + round
     }
 }
@@ -37,14 +39,14 @@ mod tests {
     }
 
     #[test]
-    fn readers_take_turns_each_through_a_stretch_of_its_own() {
+    fn readers_take_turns_through_parts_of_their_own() {
         assert_eq!(places(7, 1), [0, 1, 2, 3, 4, 5, 6]);
         assert_eq!(places(7, 3), [0, 3, 5, 1, 4, 6, 2]);
         assert_eq!(places(2, 5), [0, 1]);
     }
 
     #[test]
-    fn law_2_every_place_is_come_upon_once() {
+    fn law_2_every_place_is_read_once() {
         for len in [0, 1, 2, 7, 64, 1001] {
             for readers in [1, 2, 3, 4, 8, 100] {
                 let mut places = places(len, readers);

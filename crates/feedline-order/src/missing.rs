@@ -22,9 +22,11 @@ impl Missing {
 
     /// Records a delivered sample.
     pub fn deliver(&mut self, index: ShareIndex) {
+        // The first index that is neither delivered nor missing.
         let next = self.delivered + self.indices.len() as u64;
         self.delivered += 1;
         if index.0 >= next {
+            // Everything between the old and the new greatest index was skipped.
             self.indices.extend((next..index.0).map(ShareIndex));
         } else {
             self.indices.remove(&index);
@@ -50,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_the_rest_is_what_was_not_delivered(
+        fn law_4_the_remaining_samples_are_those_that_were_not_delivered(
             order in Just((0..60_u64).collect::<Vec<_>>()).prop_shuffle(), cut in 0..60_usize,
         ) {
             let mut missing = Missing::default();

@@ -1,11 +1,12 @@
 //! A shuffle without memory: the sample at any position of an epoch, computed alone.
 //!
 //! In: a key, a length, a position. Out: the number at that position of a permutation of `0..len`. A Feistel network permutes the
-//! smallest even power of two that is at least `len`. A result outside `0..len` goes through the network again until it falls
+//! smallest power of four that is at least `len`. A result outside `0..len` goes through the network again until it falls
 //! inside (cycle walking), at most four steps on average. Nothing is stored, so 10^9 samples cost no more than ten.
 
 use super::random::{StreamKey, philox};
 
+// Four rounds with a random function already give a strong pseudo-random permutation (Luby and Rackoff). Two more are a margin.
 const ROUNDS: u32 = 6;
 
 /// A keyed permutation of `0..len`.
@@ -19,6 +20,7 @@ pub struct Permutation {
 impl Permutation {
     /// The permutation of `0..len` under `key`.
     pub fn new(key: StreamKey, len: u64) -> Self {
+        // Bits of the largest number, rounded up to an even count, because both halves of a Feistel network have the same size.
         let bits = 64 - len.saturating_sub(1).leading_zeros();
         let half_bits = bits.div_ceil(2).max(1);
         let keys = std::array::from_fn(|round| {
@@ -33,6 +35,8 @@ impl Permutation {
         assert!(position < self.len, "position {position} in a permutation of {}", self.len);
         let mut walked = position;
         loop {
+            // Cycle walking ends: the network is a permutation, so the cycle of `position` returns to `position`, which is below
+            // `len`.
             walked = self.encrypt(walked);
             if walked < self.len {
                 return walked;
@@ -46,6 +50,7 @@ impl Permutation {
         for key in self.keys {
             let block = philox([right as u32, (right >> 32) as u32, 0, 0], key);
             let round = (u64::from(block[0]) | u64::from(block[1]) << 32) & mask;
+            // A round can be inverted whatever `round` is. So the network is a permutation.
             (left, right) = (right, left ^ round);
         }
         left << self.half_bits | right

@@ -31,6 +31,7 @@ pub fn planned_order(costs: &[u64], max_displacement: u64) -> Vec<u32> {
         };
     (0..VIRTUAL_WORKERS).for_each(|_| start(0, &mut finishing, &mut running));
     while let Some((&oldest, &oldest_end)) = running.first_key_value() {
+        // The oldest running sample has reached its largest displacement, so it is delivered although it has not finished.
         let is_due = order.len() as u64 >= oldest as u64 + max_displacement;
         let (number, end) = if is_due {
             (oldest, oldest_end)
@@ -44,6 +45,7 @@ pub fn planned_order(costs: &[u64], max_displacement: u64) -> Vec<u32> {
         };
         running.remove(&number);
         order.push(number as u32);
+        // The worker of a delivered sample becomes free when that sample ends, also if it was delivered before.
         start(end, &mut finishing, &mut running);
     }
     order
@@ -55,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn equal_costs_keep_the_order_and_a_slow_sample_rides_later() {
+    fn equal_costs_keep_the_order_and_a_slow_sample_comes_later() {
         assert!(planned_order(&[5; 100], 50).into_iter().eq(0..100));
         let mut costs = vec![5; 100];
         costs[10] = 50;

@@ -119,6 +119,7 @@ pub fn neighbour_curve(epoch: &[u64], points: u32) -> Vec<(f64, f64)> {
 impl Division {
     /// The rank and the batch number of a position.
     fn batch(&self, position: usize) -> (u64, u64) {
+        // Ranks take turns, so rank and number within the rank are remainder and quotient.
         let (rank, number) = (position as u64 % self.world, position as u64 / self.world);
         (rank, number / self.batch_size)
     }
@@ -138,6 +139,7 @@ struct Meetings {
 
 impl Meetings {
     fn of(epoch: &[u64], next: &[u64], division: Division) -> Self {
+        // n choose 2.
         let pairs = |count: u64| count * count.saturating_sub(1) / 2;
         let batches: HashMap<u64, (u64, u64)> =
             epoch.iter().enumerate().map(|(position, &ordinal)| (ordinal, division.batch(position))).collect();
@@ -154,6 +156,7 @@ impl Meetings {
         let all = pairs(next.len() as u64).max(1);
         Self {
             again: together.into_values().map(pairs).sum(),
+            // By chance a pair shares a batch with probability in_batches / all, independently in both epochs.
             by_chance: in_batches as f64 * (in_batches as f64 / all as f64),
         }
     }
@@ -185,12 +188,14 @@ impl Labels {
             *counts.entry(class(position)).or_default() += 1;
         }
         let len = epoch.len().max(1) as f64;
+        // Two random samples have the same class with probability sum(p^2).
         let by_chance: f64 = counts.values().map(|&count| (count as f64 / len).powi(2)).sum();
         let same_next = same as f64 / pairs.max(1) as f64;
         let distinct: usize = in_batches.values().map(HashSet::len).sum();
         Self {
             classes: counts.len(),
             same_next,
+            // With a single class nothing can be said: the expected value is already 1.
             correlation: if by_chance < 1.0 { (same_next - by_chance) / (1.0 - by_chance) } else { 0.0 },
             mean_run: len / runs.max(1) as f64,
             longest_run: longest,

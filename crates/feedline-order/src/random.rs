@@ -7,6 +7,7 @@
 
 use super::{Epoch, Occurrence, SampleId, Seed};
 
+// Constants of the published algorithm. WEYL holds the golden ratio and sqrt(3) - 1, times 2^32.
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
@@ -67,6 +68,7 @@ impl Purpose {
             Self::Drain => 8,
             Self::Segments => 9,
             Self::Round => 10,
+            // These numbers are part of the contract. To change one would change the data of users.
             Self::Op(op) => 1000 + u64::from(op),
         }
     }
@@ -79,6 +81,7 @@ pub struct StreamKey([u32; 2]);
 impl StreamKey {
     /// The key of all numbers drawn for `purpose` in `epoch`.
     pub fn new(seed: Seed, epoch: Epoch, purpose: Purpose) -> Self {
+        // Mixed after each part, so that (seed, epoch) = (1, 2) and (2, 1) give unrelated keys.
         let mixed = mix(mix(mix(seed.0) ^ epoch.0) ^ purpose.number());
         Self([mixed as u32, (mixed >> 32) as u32])
     }
@@ -138,11 +141,13 @@ impl Draw {
 
 /// Uniform in `[0, 1)` from 64 random bits.
 pub fn unit(bits: u64) -> f64 {
+    // 53 bits, all that a float64 can hold, times 2^-53.
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// An integer below `bound` from 64 random bits. The bias is below 2^-32 for any bound up to 2^32.
 pub fn below(bits: u64, bound: u64) -> u64 {
+    // Lemire's multiply-shift: the high half of a 128-bit product, without a division.
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 

@@ -23,9 +23,9 @@ use super::interleave::Interleave;
 use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Ordinal, Permutation, Position, Rank, ReservoirTurn, Seed, WalkStep};
 
-/// Number of turns to compute together, as a multiple of the reservoir's size, and the least number.
-const TOGETHER: u64 = 4;
-const FEWEST_TOGETHER: u64 = 4096;
+/// Turns of a piece, which are computed together: this many times the size of the reservoir, at least [`MIN_PIECE_TURNS`].
+const PIECE_SIZES: u64 = 4;
+const MIN_PIECE_TURNS: u64 = 4096;
 /// Number of such pieces to keep. A run reads some places ahead of its current one.
 const KEPT_PIECES: NonZero<usize> = NonZero::new(4).expect("4 is not zero");
 
@@ -88,11 +88,13 @@ impl Reservoir {
 
     /// Number of samples of a rank.
     pub fn samples(&self, rank: u32) -> u64 {
+        // The first `samples % world` ranks get one sample more.
         (self.blocks.samples() + u64::from(self.world - 1 - rank)) / u64::from(self.world)
     }
 
-    fn stretch(&self, rank: u32) -> RankPart {
+    fn part(&self, rank: u32) -> RankPart {
         let (all, world, samples) = (self.blocks.samples(), u64::from(self.world), self.samples(rank));
+        // Parts of the ranks before this one, of which up to `all % world` are one sample longer.
         let first = u64::from(rank) * (all / world) + u64::from(rank).min(all % world);
         RankPart { rank, first, samples, size: self.size.clamp(1, samples.max(1)).min(samples) }
     }
@@ -114,20 +116,20 @@ impl ReservoirEpoch {
 
     /// The ordinal that a rank reads at a step of its walk.
     pub fn ordinal_of_step(&self, rank: u32, step: WalkStep) -> Ordinal {
-        let stretch = self.rule.stretch(rank);
-        let walk = Interleave::new(stretch.samples, self.rule.readers.into());
-        self.blocks.ordinal_at(stretch.first + walk.place_at(step.0))
+        let part = self.rule.part(rank);
+        let walk = Interleave::new(part.samples, self.rule.readers.into());
+        self.blocks.ordinal_at(part.first + walk.place_at(step.0))
     }
 
     /// The step at which the sample that leaves at `turn` was read.
     pub fn step_at(&self, rank: u32, turn: ReservoirTurn) -> WalkStep {
-        let stretch = self.rule.stretch(rank);
-        let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
+        let part = self.rule.part(rank);
+        let len = (PIECE_SIZES * part.size).max(MIN_PIECE_TURNS);
         let number = turn.0 / len;
-        let kept = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
-        let piece = kept.unwrap_or_else(|| {
+        let known = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
+        let piece = known.unwrap_or_else(|| {
             // Computed without the lock. Two threads that do so at once get the same result.
-            let piece = Arc::new(self.steps(&stretch, number * len..((number + 1) * len).min(stretch.samples)));
+            let piece = Arc::new(self.steps(&part, number * len..((number + 1) * len).min(part.samples)));
             let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
             pieces.put((rank, number), Arc::clone(&piece));
             piece
@@ -138,13 +140,14 @@ impl ReservoirEpoch {
     /// The steps of the samples in a rank's reservoir before `turn`, ascending. All other steps below `turn` plus the reservoir's
     /// size have left.
     pub fn held_at(&self, rank: u32, turn: ReservoirTurn) -> Vec<WalkStep> {
-        let stretch = self.rule.stretch(rank);
-        let slots = self.slots_at(&stretch, turn.0);
-        let drained = turn.0.saturating_sub(stretch.filled_turns());
-        let order = Permutation::new(self.drains, stretch.size);
+        let part = self.rule.part(rank);
+        let slots = self.slots_at(&part, turn.0);
+        // Number of slots that are already empty.
+        let drained = turn.0.saturating_sub(part.filled_turns());
+        let order = Permutation::new(self.drains, part.size);
         let mut held: Vec<WalkStep> = match drained {
             0 => slots,
-            _ => (drained..stretch.size).map(|number| slots[order.at(number) as usize]).collect(),
+            _ => (drained..part.size).map(|number| slots[order.at(number) as usize]).collect(),
         };
         held.sort_unstable();
         held
@@ -162,21 +165,24 @@ impl ReservoirEpoch {
 
     /// The size of a rank's reservoir.
     pub fn size(&self, rank: u32) -> u64 {
-        self.rule.stretch(rank).size
+        self.rule.part(rank).size
     }
 
-    fn drawn(&self, stretch: &RankPart, turn: u64) -> usize {
-        below(self.draws.bits(turn, stretch.rank, 0), stretch.size) as usize
+    fn drawn_slot(&self, part: &RankPart, turn: u64) -> usize {
+        below(self.draws.bits(turn, part.rank, 0), part.size) as usize
     }
 
     /// For each slot, the step of its sample before `turn`.
-    fn slots_at(&self, stretch: &RankPart, turn: u64) -> Vec<WalkStep> {
-        let mut slots: Vec<WalkStep> = (0..stretch.size).map(WalkStep).collect();
+    fn slots_at(&self, part: &RankPart, turn: u64) -> Vec<WalkStep> {
+        // Before the first turn, slot `i` has the sample of step `i`.
+        let mut slots: Vec<WalkStep> = (0..part.size).map(WalkStep).collect();
         let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());
-        for turn in (0..turn.min(stretch.filled_turns())).rev() {
-            let slot = self.drawn(stretch, turn);
+        // Backwards: the last draw of a slot decides what is in it. Once each slot was seen, earlier turns do not matter.
+        for turn in (0..turn.min(part.filled_turns())).rev() {
+            let slot = self.drawn_slot(part, turn);
             if !std::mem::replace(&mut is_found[slot], true) {
-                slots[slot] = WalkStep(stretch.size + turn);
+                // At turn `t` the sample of step `size + t` takes the free slot.
+                slots[slot] = WalkStep(part.size + turn);
                 left -= 1;
                 if left == 0 {
                     break;
@@ -187,15 +193,16 @@ impl ReservoirEpoch {
     }
 
     /// The steps of some turns.
-    fn steps(&self, stretch: &RankPart, turns: Range<u64>) -> Vec<WalkStep> {
-        let mut slots = self.slots_at(stretch, turns.start);
-        let order = Permutation::new(self.drains, stretch.size);
-        let filled = stretch.filled_turns();
-        let leave = |turn: u64| match turn.checked_sub(filled) {
+    fn steps(&self, part: &RankPart, turns: Range<u64>) -> Vec<WalkStep> {
+        let mut slots = self.slots_at(part, turns.start);
+        let order = Permutation::new(self.drains, part.size);
+        let filled = part.filled_turns();
+        let leaving_step = |turn: u64| match turn.checked_sub(filled) {
+            // The walk has ended: slots are emptied in a random order, and nothing replaces them.
             Some(number) => slots[order.at(number) as usize],
-            None => std::mem::replace(&mut slots[self.drawn(stretch, turn)], WalkStep(stretch.size + turn)),
+            None => std::mem::replace(&mut slots[self.drawn_slot(part, turn)], WalkStep(part.size + turn)),
         };
-        turns.map(leave).collect()
+        turns.map(leaving_step).collect()
     }
 }
 
@@ -227,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_size_asked_for() {
+    fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_requested_size() {
         let epoch = reservoir(1000, 1, 4, 50);
         for turn in 0..1000 {
             let step = epoch.step_at(0, ReservoirTurn(turn)).0;
@@ -253,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_what_is_in_the_reservoir_at_any_turn_is_what_was_read_and_has_not_left(
+        fn law_4_the_reservoir_at_any_turn_has_the_samples_that_were_read_and_have_not_left(
             samples in 1..400_u64, world in 1..4_u32, readers in 1..5_u32, size in 1..80_u64, share in 0.0..1.0_f64,
         ) {
             let epoch = reservoir(samples, world, readers, size);

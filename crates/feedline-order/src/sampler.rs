@@ -65,11 +65,13 @@ pub(super) struct AliasTable(Vec<(f64, u64)>);
 impl AliasTable {
     /// Builds a table. The weights must be finite, not negative and not all zero.
     pub(crate) fn new(weights: &[f64]) -> Self {
+        // Scaled so that the mean is 1: each place holds a probability of exactly 1 in total.
         let scale = weights.len() as f64 / weights.iter().sum::<f64>();
         let mut table: Vec<(f64, u64)> =
             weights.iter().enumerate().map(|(number, weight)| (weight * scale, number as u64)).collect();
         let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..table.len()).partition(|&n| table[n].0 < 1.0);
         while let (Some(low), Some(&high)) = (small.pop(), large.last()) {
+            // The small entry is filled up to 1 with a part of the large one, which keeps the rest.
             table[low].1 = high as u64;
             table[high].0 -= 1.0 - table[low].0;
             if table[high].0 < 1.0 {
@@ -93,6 +95,7 @@ impl AliasTable {
     pub(crate) fn draw(&self, len: u64, seed: Seed, epoch: Epoch) -> Drawn {
         let key = StreamKey::new(seed, epoch, Purpose::Sampler);
         let one = |position| {
+            // Draw 0 chooses the place, draw 1 decides between its own number and the other.
             let place = below(key.bits(position, 0, 0), self.len());
             let (probability, other) = self.0[place as usize];
             if unit(key.bits(position, 0, 1)) < probability { place } else { other }

@@ -16,12 +16,12 @@ use super::{Epoch, Ordinal, Permutation, Position, Seed};
 
 /// Upper limit of bytes in a segment.
 const MOST_BYTES: u64 = 512 << 20;
-/// Least number of segments, even of a small data set.
-const FEWEST: u64 = 8;
+/// Lower limit of the number of segments, even of a small data set.
+const MIN_SEGMENTS: u64 = 8;
 /// A shorter segment may have no good sample to substitute for a bad one.
-const SHORT: u64 = 16;
+const SHORT_SEGMENT: u64 = 16;
 /// Long segments have a multiple of this many samples, so that batches of usual sizes do not cross their ends.
-const ALIGNED: u64 = 256;
+const ALIGNMENT: u64 = 256;
 
 /// The segments of a data set.
 #[derive(Clone, Debug)]
@@ -36,8 +36,9 @@ pub struct Segments {
 impl Segments {
     /// Divides `len` samples of `sample_bytes` each.
     pub fn new(seed: Seed, len: u64, sample_bytes: u64) -> Self {
-        let most = (MOST_BYTES / sample_bytes.max(1)).min(len / FEWEST).max(1);
-        let segment_len = if most >= ALIGNED { most / ALIGNED * ALIGNED } else { 1 << most.ilog2() };
+        let most = (MOST_BYTES / sample_bytes.max(1)).min(len / MIN_SEGMENTS).max(1);
+        // A multiple of 256, or a power of two below it. Usual batch sizes divide both.
+        let segment_len = if most >= ALIGNMENT { most / ALIGNMENT * ALIGNMENT } else { 1 << most.ilog2() };
         Self { seed, len, segment_len, blocks: None }
     }
 
@@ -89,19 +90,21 @@ impl Segments {
     pub fn at(&self, round: Epoch, position: Position) -> Ordinal {
         let segment = self.segment_at(position);
         let positions = self.positions(segment);
+        // The order within a segment: its own key for each segment and round.
         let key = StreamKey::new(Seed(self.seed.0 ^ mixed(segment)), round, Purpose::Round);
         let place = Permutation::new(key, positions.end - positions.start).at(position.0 - positions.start);
         let member = positions.start + place;
         if let Some(blocks) = &self.blocks {
             return blocks.ordinal_at(member);
         }
+        // The members of a segment: one permutation for all rounds, cut into equal pieces.
         let members = StreamKey::new(self.seed, Epoch(0), Purpose::Segments);
         Ordinal(Permutation::new(members, self.len).at(member))
     }
 
     /// A position to substitute for a bad sample: in the same segment, or anywhere if segments are short.
     pub(crate) fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
-        let is_short = self.segment_len < SHORT;
+        let is_short = self.segment_len < SHORT_SEGMENT;
         let positions = if is_short { 0..self.len } else { self.positions(self.segment_at(position)) };
         let key = StreamKey::new(self.seed, round, Purpose::Substitute);
         Position(positions.start + below(key.bits(position.0, 0, attempt), positions.end - positions.start))

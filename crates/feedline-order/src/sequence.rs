@@ -15,8 +15,8 @@ use super::{
 /// Number of epochs to keep if computing one takes time. The window reaches from one epoch into the next.
 const KEPT_EPOCHS: usize = 2;
 /// The same for reservoirs, and the number of positions to cover: a run may look across the ends of many short epochs.
-const FEWEST_RESERVOIRS: u64 = 3;
-const MOST_RESERVOIRS: u64 = 1024;
+const MIN_RESERVOIRS: u64 = 3;
+const MAX_RESERVOIRS: u64 = 1024;
 const KEPT_POSITIONS: u64 = 1 << 17;
 
 /// A visit of a sample: its ordinal, and how often it came before in the epoch.
@@ -122,6 +122,7 @@ impl Sequence {
             Sampler::ClassBalanced { num_samples } => {
                 let classes: Result<Vec<i64>, SamplerError> = (0..len)
                     .map(Ordinal)
+                    // Label -1 means that a sample has no class.
                     .map(|ordinal| class_of(ordinal).filter(|&c| c >= 0).ok_or(SamplerError::NoClasses { ordinal }))
                     .collect();
                 Rule::weighted(&balanced_weights(&classes?), num_samples.unwrap_or(len))?
@@ -156,11 +157,11 @@ impl Sequence {
             Rule::Segmented(segments) => EpochSequence::Segmented(segments.clone(), epoch),
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
             Rule::Reservoir { rule, found } => {
-                let most = (KEPT_POSITIONS / self.len().max(1)).clamp(FEWEST_RESERVOIRS, MOST_RESERVOIRS);
-                EpochSequence::Reservoir(kept(found, most as usize, epoch, || rule.epoch(self.seed, epoch)))
+                let most = (KEPT_POSITIONS / self.len().max(1)).clamp(MIN_RESERVOIRS, MAX_RESERVOIRS);
+                EpochSequence::Reservoir(cached(found, most as usize, epoch, || rule.epoch(self.seed, epoch)))
             }
             Rule::Weighted { table, len, drawn } => {
-                EpochSequence::Drawn(kept(drawn, KEPT_EPOCHS, epoch, || table.draw(*len, self.seed, epoch)))
+                EpochSequence::Drawn(cached(drawn, KEPT_EPOCHS, epoch, || table.draw(*len, self.seed, epoch)))
             }
         }
     }
@@ -181,6 +182,7 @@ impl Rule {
             return Err(SamplerError::BadWeight { number, weight });
         }
         let sum: f64 = weights.iter().sum();
+        // All weights are zero, or their sum overflows.
         if !(sum > 0.0 && sum.is_finite()) {
             return Err(SamplerError::BadWeight { number: 0, weight: weights.first().copied().unwrap_or_default() });
         }
@@ -189,12 +191,14 @@ impl Rule {
 }
 
 /// Returns the kept value of an epoch, computing it if necessary. Keeps at most `most` epochs.
-fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+fn cached<T>(cache: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut kept = cache.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
         return Arc::clone(found);
     }
+    // The lock is held meanwhile: other threads would need the same epoch and compute it again.
     let fresh = Arc::new(make());
+    // The oldest entries are at the end.
     kept.truncate(most - 1);
     kept.push_front((epoch, Arc::clone(&fresh)));
     fresh

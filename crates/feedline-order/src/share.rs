@@ -44,6 +44,7 @@ impl Share {
     pub fn samples(&self) -> u64 {
         let rest = self.epoch_len - self.offset;
         let world = u64::from(self.rank.world);
+        // With `drop_last`, whole batches of all ranks. Otherwise equal numbers on all ranks, rounded up with padding.
         if self.drop_last { rest / world / self.batch_size * self.batch_size } else { rest.div_ceil(world) }
     }
 
@@ -60,6 +61,7 @@ impl Share {
     /// The place of a sample of this rank.
     pub fn place(&self, index: ShareIndex) -> Place {
         let global = self.offset + index.0 * u64::from(self.rank.world) + u64::from(self.rank.rank);
+        // Positions past the end wrap around to the first samples of the epoch.
         Place { position: Position(global % self.epoch_len), is_padding: global >= self.epoch_len }
     }
 
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_received_is_a_prefix_so_another_world_goes_on_from_it() {
+    fn ranks_receive_a_prefix_from_which_another_world_size_continues() {
         let first = shares(100, 0, 4, 5, false);
         let offset = first[0].offset_after(3);
         assert_eq!(offset, 60);

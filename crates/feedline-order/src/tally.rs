@@ -72,10 +72,11 @@ impl Tally {
             self.slow_least = Some(self.slow_least.map_or(self.batch.1, |least| least.min(self.batch.1)));
             self.batch = (0, 0);
         }
-        let own = self.in_order.entry(index / self.batch_size).or_default();
-        *own = (own.0 + 1, own.1 + slow);
-        self.slow_most_in_order = self.slow_most_in_order.max(own.1);
-        if own.0 == self.batch_size {
+        let in_order_batch = self.in_order.entry(index / self.batch_size).or_default();
+        *in_order_batch = (in_order_batch.0 + 1, in_order_batch.1 + slow);
+        self.slow_most_in_order = self.slow_most_in_order.max(in_order_batch.1);
+        // A complete batch is not needed any more, so memory stays bounded by the displacement.
+        if in_order_batch.0 == self.batch_size {
             self.in_order.remove(&(index / self.batch_size));
         }
     }

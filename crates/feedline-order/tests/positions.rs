@@ -20,9 +20,9 @@ proptest! {
     ) {
         let (mut places, mut offset) = (HashSet::new(), 0);
         let last = worlds.len() - 1;
-        for (stretch, &(world, batch_size, stop_after)) in worlds.iter().enumerate() {
+        for (number, &(world, batch_size, stop_after)) in worlds.iter().enumerate() {
             let share = |rank| Share::new(len, offset, Rank { rank, world }, batch_size, drop_last);
-            let batches = if stretch == last { share(0).batches() } else { share(0).batches().min(stop_after) };
+            let batches = if number == last { share(0).batches() } else { share(0).batches().min(stop_after) };
             for rank in (0..world).map(|rank| Rank { rank, world }) {
                 for batch in 0..batches {
                     let place = place_of_batch(offset, rank, batch, batch_size as u64);

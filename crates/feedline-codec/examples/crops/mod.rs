@@ -2,7 +2,7 @@
 
 use feedline_codec::Rect;
 
-/// A generator of random numbers (xorshift64), begun with any number but 0.
+/// A random number generator (xorshift64). Its seed must not be 0.
 pub(crate) struct Random(pub u64);
 
 impl Random {

@@ -67,14 +67,15 @@ pub(crate) fn to_grey(layout: Layout, source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// Pillow's weights in 16 bits.
+/// Pillow's luma: 0.299 R + 0.587 G + 0.114 B in 16-bit fixed point, rounded.
 fn grey_of_rgb([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 19595 + u32::from(g) * 38470 + u32::from(b) * 7471 + 0x8000) >> 16) as u8
 }
 
-/// Pillow's `convert("RGB")` of an Adobe file: the stored values are 255 less the ink.
+/// Pillow's `convert("RGB")` of an Adobe file: the stored values are 255 minus the ink.
 fn rgb_of_cmyk([c, m, y, k]: [u8; 4]) -> [u8; 3] {
     [c, m, y].map(|stored| {
+        // Division by 255 with rounding, as Pillow's MULDIV255: (x + 128 + ((x + 128) >> 8)) >> 8.
         let product = u32::from(255 - stored) * u32::from(k) + 128;
         let ink = ((product >> 8) + product) >> 8;
         k.saturating_sub(ink as u8)

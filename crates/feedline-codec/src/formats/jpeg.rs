@@ -31,7 +31,7 @@ const STRIP_BYTES: usize = 1 << 20;
 const CONSUME_STEPS: u32 = 16;
 
 /// With fewer columns libjpeg upsamples differently.
-const LEAST_COLUMNS: u32 = 16;
+const MIN_COLUMNS: u32 = 16;
 
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
@@ -68,6 +68,7 @@ fn decode_with<'a>(
     if let Some(mcus) = mcus {
         decompressor.take_coefficients(mcus)?;
     }
+    // A progressive file is read completely before its first row, so cancellation is checked between steps.
     while !decompressor.consume(CONSUME_STEPS)? {
         options.check_cancel()?;
     }
@@ -76,6 +77,7 @@ fn decode_with<'a>(
     let row_bytes = part.width as usize * usize::from(options.mode.channels());
     let strip_bytes = row_bytes * (STRIP_BYTES / row_bytes).max(1);
     let pixels = target.pixels(part.width, part.height)?;
+    // libjpeg converts to RGB and to grey itself. CMYK, and grey for an RGB target, are converted here, strip by strip.
     if layout.channels() == usize::from(options.mode.channels()) {
         for strip in pixels.chunks_mut(strip_bytes) {
             options.check_cancel()?;
@@ -112,6 +114,7 @@ impl<'a> Decompressor<'a> {
     fn open(bytes: &'a [u8]) -> Result<Self, CodecError> {
         // SAFETY: C3, takes nothing.
         let object = unsafe { fl_jpeg_new() };
+        // The object has about 4 KB. It is the only allocation that can fail here.
         let object = NonNull::new(object).ok_or(CodecError::OutOfMemory { bytes: 4096 })?;
         let mut this = Self { object, info: Info::default(), row_bytes: 0, rows_left: 0, file: PhantomData };
         let info = &raw mut this.info;
@@ -123,10 +126,11 @@ impl<'a> Decompressor<'a> {
 
     fn start(&mut self, mode: Mode, fast: Option<Scale>) -> Result<Layout, CodecError> {
         let mut components = 0;
+        // A mask of one component is grey too.
         let wants_grey = c_int::from(mode != Mode::Rgb);
         // 0 is the exact transform.
         let divisor = fast.map_or(0, Scale::divisor);
-        // SAFETY: C3, and the header was read, else there were no `self`.
+        // SAFETY: C3; `open` read the header.
         let status = unsafe {
             fl_jpeg_start(self.object.as_ptr(), wants_grey, divisor, &raw mut self.info, &raw mut components)
         };
@@ -163,8 +167,8 @@ impl<'a> Decompressor<'a> {
         let Info { width: full_width, height: full_height, .. } = self.info;
         assert!(crop.is_inside(full_width, full_height), "{crop:?} is not inside {full_width} x {full_height}");
         // Subsampled chroma pixels depend on their neighbours too.
-        let right = (crop.right() + 1).max(LEAST_COLUMNS).min(full_width);
-        let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_COLUMNS));
+        let right = (crop.right() + 1).max(MIN_COLUMNS).min(full_width);
+        let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(MIN_COLUMNS));
         let mut width = right - left;
         // SAFETY: C3.
         let status = unsafe { fl_jpeg_region(self.object.as_ptr(), &raw mut left, &raw mut width, crop.top) };

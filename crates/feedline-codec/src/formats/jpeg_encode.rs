@@ -55,6 +55,7 @@ pub(crate) fn encode(
         Subsampling::S420 => (2, 2),
         Subsampling::S440 => (1, 2),
         Subsampling::S411 => (4, 1),
+        // The shim takes 0 as "no chroma".
         Subsampling::Grey => (0, 0),
     };
     let (coding, restarts) = match coding {
@@ -75,6 +76,7 @@ pub(crate) fn encode(
     let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
         return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
     };
+    // The bytes are copied, so that the rest of the crate only sees memory of Rust's allocator.
     // SAFETY: C4, the shim hands over `len` initialised bytes, which nobody else knows of.
     let encoded = unsafe { std::slice::from_raw_parts(owned.as_ptr(), len) }.to_vec();
     // SAFETY: C4, freed once, and not used after.

@@ -1,4 +1,4 @@
-//! One decoder per file. Each writes the picture that the header promised into a `Target`, or says why not.
+//! One decoder per file. Each writes a picture of the size in the header into a `Target`, or returns an error.
 
 pub(crate) mod colour;
 pub(crate) mod jpeg;

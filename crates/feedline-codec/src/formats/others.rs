@@ -77,6 +77,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
 
     let options = target.options;
     let pixels = target.pixels(target.width, target.height)?;
+    // The decoder's layout is the requested one, so it writes straight into the target.
     if stored_bytes == pixels.len() as u64 {
         decoder.read_image(pixels).map_err(convert)?;
     } else {
@@ -99,6 +100,8 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
 fn has_plain_indices(bytes: &[u8]) -> bool {
     let at = |range| bytes.get(range).unwrap_or_default();
     match at(14..18) {
+        // A header of 12 bytes is that of OS/2: bits per pixel at 24, never compressed. Later headers: bits at 28, compression
+        // at 30.
         [12, 0, 0, 0] => at(24..26) == [8, 0],
         _ => at(28..30) == [8, 0] && at(30..34) == [0; 4],
     }

@@ -34,6 +34,7 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
     if mode == Mode::Mask {
         check_mask(stored)?;
     }
+    // A mask of a palette picture is the index itself. All else becomes 8 bits per channel.
     decoder.set_transformations(if is_index {
         Transformations::IDENTITY
     } else {
@@ -92,14 +93,15 @@ fn decode_interlaced(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target
         // Pixels smaller than a byte are or-ed in.
         stored.fill(0);
         let bits_per_pixel = rows.layout.channels() as u8 * rows.depth as u8;
-        let mut since_asked = usize::MAX / 2;
+        // Large at first, so that the first row checks too.
+        let mut since_check = usize::MAX / 2;
         loop {
-            if since_asked >= STRIP_BYTES {
+            if since_check >= STRIP_BYTES {
                 options.check_cancel()?;
-                since_asked = 0;
+                since_check = 0;
             }
             let Some(row) = reader.next_interlaced_row().map_err(error)? else { break };
-            since_asked += row.data().len();
+            since_check += row.data().len();
             if let InterlaceInfo::Adam7(pass) = row.interlace() {
                 png::expand_interlaced_row(stored, rows.stored_bytes, row.data(), pass, bits_per_pixel);
             }
@@ -142,6 +144,7 @@ fn unpack(stored: &[u8], bits: usize, row: &mut [u8]) {
     let per_byte = 8 / bits;
     for (indices, &byte) in row.chunks_mut(per_byte).zip(stored) {
         for (i, index) in indices.iter_mut().enumerate() {
+            // Shift the index to the low end, then mask its bits.
             *index = (byte >> (8 - bits * (i + 1))) & (0xff >> (8 - bits));
         }
     }
@@ -160,7 +163,7 @@ fn check_mask(stored: ColorType) -> Result<(), CodecError> {
 fn error(error: DecodingError) -> CodecError {
     match error {
         DecodingError::IoError(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => {
-            CodecError::truncated(Format::Png, "the last chunk is cut")
+            CodecError::truncated(Format::Png, "the last chunk is incomplete")
         }
         DecodingError::LimitsExceeded => {
             CodecError::damaged(Format::Png, "it needs more memory than its size explains")

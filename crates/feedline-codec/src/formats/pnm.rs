@@ -30,6 +30,7 @@ pub(crate) fn decode_part(
         return Err(CodecError::NotAMask { format: Format::Pnm, found: "RGB colour" });
     }
     let range = pnm.rows(crop).expect("a crop lies inside its picture");
+    // The bytes may be a part of the file, from `offset` on. `None` if the rows begin before it.
     let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
     let stored = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize)).ok_or_else(|| {
         let has = offset + bytes.len() as u64;

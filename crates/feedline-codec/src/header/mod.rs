@@ -40,6 +40,7 @@ impl Header {
         if self.format != Format::Jpeg || divisor == 1 {
             return rect;
         }
+        // One decoded pixel more on each side, because upsampled chroma depends on its neighbours.
         let (left, top) = (rect.left.saturating_sub(1) * divisor, rect.top.saturating_sub(1) * divisor);
         let (right, bottom) = ((rect.right() + 1) * divisor, (rect.bottom() + 1) * divisor);
         Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
@@ -54,7 +55,8 @@ impl Header {
             _ => area,
         };
         let pixels = part.saturating_mul(channels.into());
-        let beside = match self.format {
+        let extra = match self.format {
+            // All coefficients are held: two bytes each, for up to three full components.
             Format::Jpeg if self.is_progressive => area.saturating_mul(6),
             Format::Png if self.is_progressive => area.saturating_mul(4),
             // Rows go straight to their place.
@@ -62,7 +64,7 @@ impl Header {
             Format::WebP => area.saturating_mul(6),
             Format::Bmp | Format::Gif => area.saturating_mul(5),
         };
-        let turned = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };
-        pixels.saturating_add(beside).saturating_add(turned)
+        let oriented = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };
+        pixels.saturating_add(extra).saturating_add(oriented)
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Pnm {
 impl Pnm {
     /// Whether a file begins as one of this kind.
     pub(crate) fn is_magic(file: &[u8]) -> bool {
-        matches!(file, [b'P', b'5' | b'6', behind, ..] if behind.is_ascii_whitespace() || *behind == b'#')
+        matches!(file, [b'P', b'5' | b'6', next, ..] if next.is_ascii_whitespace() || *next == b'#')
     }
 
     /// Reads the header. `None` if the file has another format.
@@ -35,16 +35,17 @@ impl Pnm {
         }
         let channels = if file[1] == b'5' { 1 } else { 3 };
         let mut words = Words { bytes: &file[..file.len().min(MOST_HEADER)], at: 2 };
-        let (width, height, most) = (words.number()?, words.number()?, words.number()?);
+        let (width, height, max_value) = (words.number()?, words.number()?, words.number()?);
         // One blank separates the last word from the pixels.
         let data = words.at + 1;
         let is_blank = words.bytes.get(words.at).is_some_and(u8::is_ascii_whitespace);
         let this = Self { width, height, channels, data: data as u16 };
-        (most == 255 && is_blank && this.is_sound()).then_some(this)
+        (max_value == 255 && is_blank && this.is_sound()).then_some(this)
     }
 
     /// Whether there are pixels, and not too many to count.
     fn is_sound(&self) -> bool {
+        // Later arithmetic on row offsets relies on this check and cannot overflow.
         let pixels = u64::from(self.width) * u64::from(self.height);
         let end = pixels.checked_mul(self.channels.into()).and_then(|bytes| bytes.checked_add(self.data.into()));
         pixels > 0 && end.is_some()

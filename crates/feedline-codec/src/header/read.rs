@@ -21,6 +21,7 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
             found
         }),
         Format::Png => {
+            // Byte 28 is the interlace method in IHDR, which is always the first chunk.
             is_progressive = bytes.get(28) == Some(&1);
             png(bytes)
         }
@@ -84,6 +85,8 @@ fn jpeg(bytes: &[u8]) -> Result<Option<(HeaderFields<'_>, bool)>, CodecError> {
         let Some(length) = u16_be(bytes, at) else { return Ok(None) };
         let segment = bytes.get(at + 2..at + (length as usize).max(2)).unwrap_or_default();
         match marker {
+            // SOF0 to SOF15. C4 is a Huffman table, C8 is reserved, CC sets up arithmetic coding. C2, C6, CA and CE are
+            // progressive.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 let is_progressive = marker & 0x03 == 0x02;
                 return Ok(
@@ -98,6 +101,7 @@ fn jpeg(bytes: &[u8]) -> Result<Option<(HeaderFields<'_>, bool)>, CodecError> {
 }
 
 fn png(bytes: &[u8]) -> Option<HeaderFields<'_>> {
+    // IHDR: signature 8, length 4, type 4, then width and height.
     let (width, height) = (u32_be(bytes, 16)?, u32_be(bytes, 20)?);
     let mut at = 8_usize;
     while let (Some(length), Some(kind)) = (u32_be(bytes, at), bytes.get(at.checked_add(4)?..at.checked_add(8)?)) {
@@ -105,6 +109,7 @@ fn png(bytes: &[u8]) -> Option<HeaderFields<'_>> {
         if kind == b"eXIf" {
             return Some((width, height, bytes.get(at + 8..end)));
         }
+        // Each chunk is followed by a checksum of 4 bytes.
         at = end.checked_add(4)?;
     }
     Some((width, height, None))
@@ -115,10 +120,12 @@ fn webp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
         // Key frame: three bytes of tag, three of start code, then 14 bits each.
         b"VP8 " => Some((u16_le(bytes, 26)? & 0x3fff, u16_le(bytes, 28)? & 0x3fff, None)),
         b"VP8L" => {
+            // Lossless: after a signature byte, 14 bits each of width and height, minus one.
             let bits = u32_le(bytes, 21)?;
             Some(((bits & 0x3fff) + 1, ((bits >> 14) & 0x3fff) + 1, None))
         }
         b"VP8X" => {
+            // Extended: 24 bits each of width and height, minus one, at bytes 24 and 27.
             let width = (u32_le(bytes, 24)? & 0x00ff_ffff) + 1;
             let height = (u32_le(bytes, 26)? >> 8) + 1;
             let mut at = 12_usize;
@@ -127,6 +134,7 @@ fn webp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
                 if kind == b"EXIF" {
                     return Some((width, height, bytes.get(at + 8..end)));
                 }
+                // RIFF pads chunks to even length.
                 at = end.checked_add(length as usize % 2)?;
             }
             Some((width, height, None))
@@ -137,6 +145,7 @@ fn webp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
 
 fn bmp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
     match u32_le(bytes, 14)? {
+        // An OS/2 header has sides of 16 bits.
         12 => Some((u16_le(bytes, 18)?, u16_le(bytes, 20)?, None)),
         // Rows of a negative height are stored from the top.
         _ => Some((u32_le(bytes, 18)?, u32_le(bytes, 22)?.cast_signed().unsigned_abs(), None)),

@@ -4,8 +4,7 @@
 //! without SIMD.
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::Simd;
-use crate::kernels::x86;
+use crate::kernels::{simd::Simd, x86};
 
 /// Mirrors left and right.
 pub fn flip_horizontal(pixels: &mut [u8], width: u32, height: u32, channels: u8) {
@@ -37,6 +36,7 @@ fn reverse_rgb(row: &mut [u8]) {
 /// Mirrors up and down.
 pub fn flip_vertical(pixels: &mut [u8], width: u32, height: u32, channels: u8) {
     let Some(row_bytes) = check(pixels, width, height, channels) else { return };
+    // An odd middle row stays in `lower` and is not touched: `rchunks` starts at the last row.
     let (upper, lower) = pixels.split_at_mut(height as usize / 2 * row_bytes);
     let lower = lower.rchunks_exact_mut(row_bytes);
     upper.chunks_exact_mut(row_bytes).zip(lower).for_each(|(upper, lower)| upper.swap_with_slice(lower));

@@ -9,7 +9,7 @@ use std::arch::aarch64::{
     vld1q_u8, vld3q_u8, vmovl_high_u8, vmovl_high_u16, vmovl_u8, vmovl_u16, vmulq_f32, vreinterpretq_u8_f32, vst1q_u8,
 };
 
-use crate::kernels::normalize::{Affine, Kind, Number};
+use crate::kernels::normalize::{Affine, Number, NumberKind};
 
 /// Bytes in a vector, and pixels in a step of the plane kernels.
 const BYTES: usize = 16;
@@ -19,7 +19,7 @@ const NUMBERS_BYTES: usize = BYTES * size_of::<f32>();
 /// See `normalize::split_numbers`.
 #[target_feature(enable = "neon")]
 pub(super) fn split_numbers<N: Number>(row: &[u8], affine: Option<&Affine>, planes: [&mut [u8]; 3]) -> usize {
-    if N::KIND != Kind::F32 {
+    if N::KIND != NumberKind::F32 {
         return 0;
     }
     let steps = row.as_chunks::<{ BYTES * 3 }>().0;
@@ -44,7 +44,7 @@ pub(super) fn convert_bytes<N: Number>(
 ) -> usize {
     // The channels repeat after 48 bytes, whether there is one or three.
     const STEP: usize = BYTES * 3;
-    if N::KIND != Kind::F32 {
+    if N::KIND != NumberKind::F32 {
         return 0;
     }
     let steps = row.as_chunks::<STEP>().0;
@@ -104,6 +104,7 @@ impl Arithmetic {
         let wide =
             [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)];
         for (part, (wide, place)) in wide.into_iter().zip(target.as_chunks_mut::<16>().0).enumerate() {
+            // A product and a sum, never fused: the same roundings as in the scalar definition.
             let mut value = vmulq_f32(vcvtq_f32_u32(wide), vdupq_n_f32(1.0 / 255.0));
             if let Some(affine) = &self.affine {
                 let (scale, bias) = affine[part];

@@ -228,6 +228,7 @@ fn check<'a>(source: View<'a>, number_bytes: usize, target: &[u8]) -> View<'a> {
         target.len()
     );
     match source.width.checked_mul(source.height) {
+        // One long row has only one end that does not fill a vector.
         Some(pixels) if source.is_packed() && pixels > 0 => {
             View { width: pixels, height: 1, stride: pixels as usize * usize::from(source.channels), ..source }
         }

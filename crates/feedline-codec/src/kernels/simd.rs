@@ -14,6 +14,7 @@ impl Simd {
     /// The instructions of this machine.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
+        // F16C converts to half precision. Every processor with AVX2 has it, but it is a separate flag.
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;

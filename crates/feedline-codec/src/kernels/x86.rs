@@ -51,6 +51,7 @@ pub(super) fn swap_ends(row: &mut [u8]) -> usize {
     const BLOCK: usize = PIXELS * 3;
     let half = row.len() / 2;
     let (left, right) = row.split_at_mut(half);
+    // Whole blocks from both ends. The halves never overlap, so each block is read before it is overwritten.
     let (left, right) = (left.as_chunks_mut::<BLOCK>().0, right.as_rchunks_mut::<BLOCK>().1);
     for (left, right) in left.iter_mut().zip(right.iter_mut().rev()) {
         let (from_left, from_right) = (reversed(left), reversed(right));
@@ -204,11 +205,13 @@ fn store_numbers<N: Number>(values: __m256, target: &mut [u8]) {
 fn round_bf16(values: __m256) -> __m128i {
     let bits = _mm256_castps_si256(values);
     let high = _mm256_srli_epi32::<16>(bits);
+    // Adding 0x7fff plus the lowest kept bit rounds to nearest, ties to even, when the low 16 bits are cut off.
     let odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
     let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))));
     let quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
     let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(values, values));
     let result = _mm256_blendv_epi8(rounded, quiet, is_nan);
+    // Values are below 2^16, so the saturation of `packus` never acts.
     _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256::<1>(result))
 }
 

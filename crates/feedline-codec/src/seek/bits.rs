@@ -33,6 +33,8 @@ impl<'a> BitReader<'a> {
     pub(super) fn refill(&mut self) {
         let bytes = self.bytes.get(self.next..self.next + 8).and_then(|bytes| bytes.first_chunk());
         let chunk = bytes.map_or_else(|| self.last_bytes(), |bytes| u64::from_be_bytes(*bytes));
+        // The branchless refill of F. Giesen: load eight bytes, advance by whole bytes that fit, and set `valid` to 56..=63.
+        // Bits that do not fit are loaded again next time, with the same values.
         self.window |= chunk >> self.valid;
         self.next += ((63 - self.valid) >> 3) as usize;
         self.valid |= 0b11_1000;
@@ -49,6 +51,7 @@ impl<'a> BitReader<'a> {
     /// The next `count` bits, 1 to 32.
     #[inline]
     pub(super) fn peek(&self, count: u32) -> u32 {
+        // `count` is at least 1, so the shift is below 64.
         (self.window >> (64 - count)) as u32
     }
 
@@ -67,7 +70,7 @@ impl<'a> BitReader<'a> {
 
     /// Whether bits after the last byte were read.
     #[inline]
-    pub(super) fn is_behind_end(&self) -> bool {
+    pub(super) fn is_past_end(&self) -> bool {
         self.position() > self.bytes.len() * 8
     }
 }
@@ -92,6 +95,7 @@ impl<'m> BitWriter<'m> {
         self.window = self.window << count | u64::from(value);
         self.pending += count;
         if self.pending >= 32 {
+            // `pending` is below 32 before and `count` at most 32, so the 64-bit window never overflows.
             self.pending -= 32;
             self.bytes.extend_from_slice(&((self.window >> self.pending) as u32).to_be_bytes());
         }
@@ -99,6 +103,7 @@ impl<'m> BitWriter<'m> {
 
     /// Appends bits of other bytes, eight bytes at a time once the current byte is full.
     pub(super) fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
+        // First fill the byte under construction, so that whole words can follow.
         let first = (self.pending.next_multiple_of(8) - self.pending) as usize;
         let start = bits.end.min(bits.start + first);
         self.copy_some(bytes, bits.start..start);
@@ -114,6 +119,7 @@ impl<'m> BitWriter<'m> {
             let (targets, _) = self.bytes[old..].as_chunks_mut::<8>();
             for (target, nine) in targets.iter_mut().zip(source.windows(9).step_by(8)) {
                 let (eight, ninth) = nine.split_first_chunk().expect("nine bytes are more than eight");
+                // For shift 0 the ninth byte is shifted out completely: a u64 may be shifted by 8.
                 *target = (u64::from_be_bytes(*eight) << shift | u64::from(ninth[0]) >> (8 - shift)).to_be_bytes();
             }
         }
@@ -135,6 +141,7 @@ impl<'m> BitWriter<'m> {
 
     /// Fills the last byte with zeros.
     pub(super) fn finish(self) {
+        // Left-aligned in 32 bits, so that the first bytes are those to write.
         let last = (self.window << (32 - self.pending)) as u32;
         self.bytes.extend_from_slice(&last.to_be_bytes()[..self.pending.div_ceil(8) as usize]);
     }
@@ -161,16 +168,16 @@ mod tests {
                 assert_eq!(reader.peek(1), u32::from(bytes[at / 8] >> (7 - at % 8) & 1));
                 reader.consume(1);
             }
-            assert!(!reader.is_behind_end());
+            assert!(!reader.is_past_end());
             reader.refill();
             assert_eq!(reader.peek(32), 0);
             reader.consume(1);
-            assert!(reader.is_behind_end());
+            assert!(reader.is_past_end());
         }
     }
 
     #[test]
-    fn copied_bits_stand_behind_each_other_without_gaps() {
+    fn copied_bits_follow_each_other_without_gaps() {
         let bytes = noise(60);
         let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
         let lengths = [[1, 7, 56], [3, 57, 200], [64, 8, 100], [13, 0, 340], [129, 200, 353], [300, 64, 128]];

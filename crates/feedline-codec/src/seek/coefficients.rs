@@ -9,14 +9,14 @@ use super::huffman::{Code, Symbols, extended};
 /// Bits that index the table. They contain most codes with the bits of their value.
 const LOOK: u32 = 10;
 
-/// What the next [`LOOK`] bits start with: bits of code and value (5), coefficients to skip (8), the value or, with [`APART`], the
+/// What the next [`LOOK`] bits start with: bits of code and value (5), coefficients to skip (8), the value or, with [`SEPARATE`], the
 /// number of its bits (16). 0 if the code is longer.
 type DecodeStep = u32;
 
 const SKIP_SHIFT: u32 = 8;
 const VALUE_SHIFT: u32 = 16;
 /// The value is not in the table.
-const APART: DecodeStep = 1 << 7;
+const SEPARATE: DecodeStep = 1 << 7;
 /// Coefficients to skip at the end of a block: more than a block has, so that the end cannot be confused with anything else.
 const END: usize = 128;
 
@@ -91,6 +91,7 @@ impl Coefficients {
         let mut steps = Box::new([0; 1 << LOOK]);
         for (code, len, symbol) in code.codes().filter(|&(_, len, _)| len <= LOOK) {
             let first = (code << (LOOK - len)) as usize;
+            // All values of the bits after the code share this code, so the table has an entry for each.
             for (low_bits, step) in (0..).zip(&mut steps[first..first + (1 << (LOOK - len))]) {
                 *step = step_of(len, symbol, low_bits);
             }
@@ -120,6 +121,7 @@ impl Coefficients {
         // Returns whether the block ends.
         let mut put = |place: &mut usize, skip: usize, value: i16| {
             *place += skip;
+            // The mask keeps the write inside the block whatever the bits are. `is_end` rejects such a block afterwards.
             put(*place & 63, value);
             *place += 1;
             *place >= 64
@@ -129,7 +131,7 @@ impl Coefficients {
             // Five of these steps take at most 50 of 56 bits.
             for _ in 0..5 {
                 let step = self.steps[bits.peek(LOOK) as usize];
-                if step & APART != 0 || step == 0 {
+                if step & SEPARATE != 0 || step == 0 {
                     break;
                 }
                 bits.consume(step & 31);
@@ -138,7 +140,7 @@ impl Coefficients {
                 }
             }
             let step = self.steps[bits.peek(LOOK) as usize];
-            if step != 0 && step & APART == 0 {
+            if step != 0 && step & SEPARATE == 0 {
                 continue;
             }
             bits.refill();
@@ -148,6 +150,7 @@ impl Coefficients {
                 skip_and_size(symbol)
             } else {
                 let size = step >> VALUE_SHIFT;
+                // The entry counts code and value together. Only the code is consumed here.
                 bits.consume((step & 31) - size);
                 ((step >> SKIP_SHIFT & 0xff) as usize, size)
             };
@@ -169,6 +172,7 @@ fn is_end(place: usize) -> bool {
 /// Coefficients that a symbol skips, and bits of the value behind it.
 fn skip_and_size(symbol: u8) -> (usize, u32) {
     match (usize::from(symbol >> 4), u32::from(symbol & 15)) {
+        // ZRL: sixteen zeros. `put` counts the last of them itself. Other symbols without a value end the block (EOB).
         (15, 0) => (15, 0),
         (_, 0) => (END, 0),
         (run, size) => (run, size),
@@ -183,7 +187,7 @@ fn step_of(len: u32, symbol: u8, low_bits: u32) -> DecodeStep {
         return common;
     }
     if len + size > LOOK {
-        return common | APART | size << VALUE_SHIFT;
+        return common | SEPARATE | size << VALUE_SHIFT;
     }
     let value = extended(low_bits >> (LOOK - len - size), size) as i16;
     common | u32::from(value.cast_unsigned()) << VALUE_SHIFT

@@ -12,7 +12,7 @@ use crate::error::BadIndex;
 use crate::rect::Rect;
 
 /// Narrower parts are upsampled differently at an eighth of the size.
-const LEAST_WIDTH: u32 = 64;
+const MIN_WIDTH: u32 = 64;
 
 /// A non-empty range of rows and columns of MCUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,8 @@ impl JpegFrame {
         let columns =
             crop.left.saturating_sub(margin_x) / mcu_width..(crop.right() + margin_x).min(width).div_ceil(mcu_width);
         let mut extent = Extent { rows, columns };
-        while mcu_width > 8 && self.rect_of(&extent).width < LEAST_WIDTH.min(width) {
+        // Widened to the left if possible, otherwise to the right.
+        while mcu_width > 8 && self.rect_of(&extent).width < MIN_WIDTH.min(width) {
             let Range { start, end } = extent.columns;
             extent.columns = if start > 0 { start - 1..end } else { start..end + 1 };
         }
@@ -81,6 +82,7 @@ impl JpegIndex {
         let rect = self.frame.rect_of(&Extent { rows: rows.clone(), columns });
         let first = self.place(rows.start, groups.start)?;
         let last = self.place(rows.end - 1, groups.end)?;
+        // Both come from an index that may be forged.
         if last < first {
             return Err(BadIndex("a place is out of range"));
         }
@@ -103,10 +105,11 @@ impl JpegIndex {
     /// The DC predictors at the start of a group, whose first MCU is number `mcu` of the scan.
     pub(super) fn predictors_before(&self, row: u32, group: u32, mcu: u64) -> Result<[i32; COMPONENTS], BadIndex> {
         let interval = u64::from(self.frame.restart_interval);
+        // DC prediction starts at zero at the beginning of the scan and after each restart marker.
         if mcu == 0 || (interval > 0 && mcu.is_multiple_of(interval)) {
             return Ok([0; COMPONENTS]);
         }
         let (row, group) = if group > 0 { (row, group - 1) } else { (row - 1, self.groups() - 1) };
-        self.predictors_behind(row, group).ok_or(BadIndex("a row is missing"))
+        self.predictors_after(row, group).ok_or(BadIndex("a row is missing"))
     }
 }

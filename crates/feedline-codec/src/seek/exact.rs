@@ -11,8 +11,8 @@ use super::coefficients::Order;
 use super::cut::Extent;
 use super::huffman::{Runs, difference};
 use super::jpeg::JpegIndex;
-use super::kept::Block;
 use super::scan::{Scan, add_segments, last_bit, sum, unstuff};
+use super::table_cache::Block;
 use super::walk::{COMPONENTS, blocks};
 use crate::error::BadIndex;
 
@@ -36,24 +36,25 @@ impl<'m> Scan<'m> {
         let (first_group, last_group) = (first / every, (end - 1) / every);
         for row in extent.rows.clone() {
             let place = |group: u32| index.place(row, group);
-            let (start, last, behind) = (place(first_group)?, place(last_group)?, place(last_group + 1)?);
+            let (start, last, group_end_place) = (place(first_group)?, place(last_group)?, place(last_group + 1)?);
             let number = |column: u32| u64::from(row) * u64::from(in_row) + u64::from(column);
             restarts.clear();
             let head = memory.len() * 8 + (start % 8) as usize;
             // Up to the byte in which the last group starts, so that its place in the memory is known.
             unstuff(index.data(start..last / 8 * 8, bytes, offset)?, memory, &mut restarts);
             let tail = memory.len() * 8 + (last % 8) as usize;
-            unstuff(index.data(last..behind, bytes, offset)?, memory, &mut restarts);
+            unstuff(index.data(last..group_end_place, bytes, offset)?, memory, &mut restarts);
 
             let predictors = index.predictors_before(row, first_group, number(first_group * every))?;
             let mut steps = Steps { blocks: &blocks, bits: BitReader::new(memory), predictors, interval };
             steps.bits.go_to(head);
+            // From the start of the group to the first MCU of the crop.
             steps.skip(number(first_group * every)..number(first))?;
             steps.pass_restart(number(first));
             let (start, predictors) = (steps.bits.position(), steps.predictors);
             let group_end = (last_group * every + every).min(in_row);
-            let (last, sum_behind) = if end == group_end {
-                (last_bit(memory, behind), index.predictors_behind(row, last_group).map(sum))
+            let (last, sum_after) = if end == group_end {
+                (last_bit(memory, group_end_place), index.predictors_after(row, last_group).map(sum))
             } else {
                 steps.predictors = index.predictors_before(row, last_group, number(last_group * every))?;
                 steps.bits.go_to(tail);
@@ -62,9 +63,9 @@ impl<'m> Scan<'m> {
                 // Otherwise changed data would define its own end. After a restart no bit position is known.
                 if interval == 0 {
                     steps.skip(number(end)..number(group_end))?;
-                    let is_as_known = steps.bits.position() == last_bit(memory, behind)
-                        && Some(steps.predictors) == index.predictors_behind(row, last_group);
-                    is_as_known.then_some(()).ok_or_else(BadIndex::of_part)?;
+                    let is_as_indexed = steps.bits.position() == last_bit(memory, group_end_place)
+                        && Some(steps.predictors) == index.predictors_after(row, last_group);
+                    is_as_indexed.then_some(()).ok_or_else(BadIndex::of_part)?;
                 }
                 found
             };
@@ -73,7 +74,7 @@ impl<'m> Scan<'m> {
             }
             add_segments(&mut segments, start..last, &restarts, number(first)..number(end), predictors, interval)?;
             if let Some(last) = segments.last_mut().filter(|_| interval == 0) {
-                last.sum_behind = sum_behind;
+                last.sum_after = sum_after;
             }
         }
         Ok(Self { bytes: memory, segments: segments.into(), order: Order::WHOLE })

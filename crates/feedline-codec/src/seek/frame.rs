@@ -59,7 +59,7 @@ impl JpegFrame {
             dc: [None, None, None, None],
             ac: [None, None, None, None],
         };
-        let cut_short = "the header is cut short";
+        let truncated = "the header is truncated";
         if !file.starts_with(&[0xff, 0xd8]) {
             return Err("it is not a JPEG file");
         }
@@ -68,13 +68,15 @@ impl JpegFrame {
             if file.get(at) != Some(&0xff) {
                 return Err("there are bytes between segments");
             }
+            // Any number of 0xff fill bytes may precede a marker.
             while file.get(at + 1) == Some(&0xff) {
                 at += 1;
             }
-            let marker = *file.get(at + 1).ok_or(cut_short)?;
-            let length = file.get(at + 2..at + 4).and_then(|bytes| bytes.first_chunk()).ok_or(cut_short)?;
+            let marker = *file.get(at + 1).ok_or(truncated)?;
+            let length = file.get(at + 2..at + 4).and_then(|bytes| bytes.first_chunk()).ok_or(truncated)?;
+            // The length includes its own two bytes.
             let length = usize::from(u16::from_be_bytes(*length));
-            let segment = file.get(at + 4..at + 2 + length).ok_or(cut_short)?;
+            let segment = file.get(at + 4..at + 2 + length).ok_or(truncated)?;
             at += 2 + length;
             match marker {
                 0xc0 | 0xc1 if this.components.is_empty() => {
@@ -89,7 +91,7 @@ impl JpegFrame {
                     this.restart_interval = u32::from(u16::from_be_bytes(*interval));
                 }
                 0xda => {
-                    this.read_scan(segment).ok_or("the scan is not one of all components in their order")?;
+                    this.read_scan(segment).ok_or("the scan does not contain all components in order")?;
                     this.check()?;
                     return Ok((this, at));
                 }
@@ -109,6 +111,7 @@ impl JpegFrame {
 
     fn read_size(&mut self, segment: &[u8]) -> Option<()> {
         let (head, components) = segment.split_first_chunk::<6>()?;
+        // SOF: precision 1, height 2, width 2, number of components 1; then id, sampling and quantiser of each.
         let [precision, high_rows, rows, high_columns, columns, count] = *head;
         self.height = u32::from(u16::from_be_bytes([high_rows, rows]));
         self.width = u32::from(u16::from_be_bytes([high_columns, columns]));
@@ -130,7 +133,9 @@ impl JpegFrame {
     fn read_codes(&mut self, mut segment: &[u8]) -> Option<()> {
         while let Some((&place, rest)) = segment.split_first() {
             let (code, rest) = Code::read(rest)?;
+            // DHT: class in the high four bits (0 DC, 1 AC), number of the table in the low ones.
             let codes = match place >> 4 {
+                // A DC symbol is the number of bits of a difference. More than 15 would not fit into 16 bits.
                 0 if code.symbols.iter().all(|&category| category <= 15) => &mut self.dc,
                 1 => &mut self.ac,
                 _ => return None,
@@ -181,6 +186,7 @@ impl JpegFrame {
             }
             (component.dc, component.ac) = (tables >> 4, tables & 15);
         }
+        // Spectral selection 0 to 63 and no successive approximation: a sequential scan.
         rest.ends_with(&[0, 63, 0]).then_some(())
     }
 
@@ -223,7 +229,7 @@ impl JpegFrame {
             self.ac[place].take_if(|_| !ac);
         }
         if self.width.max(self.height) > MOST_SIDE {
-            return Err("it is larger than libjpeg takes");
+            return Err("it is larger than libjpeg accepts");
         }
         if self.width == 0 || self.height == 0 { Err("its size is given later or not at all") } else { Ok(()) }
     }
@@ -287,5 +293,6 @@ fn segment(out: &mut Vec<u8>, marker: u8, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write(out);
     let length = (out.len() - start + 2) as u16;
+    // The length is known only now. It includes its own two bytes.
     out[start - 2..start].copy_from_slice(&length.to_be_bytes());
 }

@@ -33,6 +33,7 @@ impl Code {
         let mut code = 0_u32;
         let mut last_len = 1;
         lengths.zip(&self.symbols).map(move |(len, &symbol)| {
+            // Canonical Huffman codes (T.81, Annex C): consecutive numbers, with a zero appended where the length grows.
             code <<= len - last_len;
             last_len = len;
             let this = code;
@@ -61,6 +62,7 @@ impl Symbols {
                 let first = (value as usize) << (LOOK - len);
                 short[first..first + (1 << (LOOK - len))].fill((len as u16) << 8 | u16::from(symbol));
             }
+            // Codes of one length are consecutive, so the symbol's place is the code plus a constant.
             long[len as usize] = ((value + 1) << (16 - len), number as i32 - value as i32);
         }
         Self { short, long, in_order: code.symbols.clone() }
@@ -100,6 +102,7 @@ impl Runs {
         let single = Symbols::new(code);
         let mut steps = Box::new([0; 1 << LOOK]);
         for (window, entry) in (0..).zip(steps.iter_mut()) {
+            // Each entry decodes as many symbols as fit into the 11 bits.
             *entry = step(&single.short, window);
         }
         Self { steps, single }
@@ -146,6 +149,7 @@ fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
             bits.consume(size);
         }
     }
+    // A run of zeros must not reach the end of a block: EOB stands for that.
     if *place > 64 || (*place == 64 && size == 0) { None } else { Some(*place == 64) }
 }
 
@@ -163,6 +167,7 @@ fn step(short: &[u16; 1 << LOOK], window: u32) -> u16 {
             (_, 0) => 0,
             (zeros, _) => u32::from(zeros) + 1,
         };
+        // A step must fit into what is left of a block after its DC value.
         if run + next_run > 62 {
             break;
         }
@@ -198,6 +203,7 @@ pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<
 #[inline]
 pub(super) fn extended(bits: u32, size: u32) -> i32 {
     let value = bits as i32;
+    // EXTEND of T.81: a first bit of 0 marks a negative number, stored as value - (2^size - 1).
     if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
 }
 

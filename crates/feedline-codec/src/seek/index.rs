@@ -69,8 +69,9 @@ impl SeekIndex {
 
     /// Whether a file of this length with these first bytes may have an index.
     pub fn may_have(first_bytes: &[u8], len: u64) -> bool {
-        let is_of_a_kind = matches!(first_bytes, [0xff, 0xd8, 0xff, ..] | [b'P', b'5' | b'6', ..]);
-        is_of_a_kind && len <= super::walk::MOST_BYTES as u64
+        // A cheap test on the first bytes. `build` reads the rest.
+        let has_magic = matches!(first_bytes, [0xff, 0xd8, 0xff, ..] | [b'P', b'5' | b'6', ..]);
+        has_magic && len <= super::walk::MOST_BYTES as u64
     }
 
     /// The header of the picture.
@@ -134,7 +135,7 @@ impl SeekIndex {
 
     /// Reads an index. The checksum detects damage.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadIndex> {
-        let (content, checksum) = bytes.split_last_chunk().ok_or(BadIndex("it is cut short"))?;
+        let (content, checksum) = bytes.split_last_chunk().ok_or(BadIndex("it is truncated"))?;
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
             return Err(BadIndex("its checksum differs"));
         }

@@ -5,14 +5,14 @@
 
 use super::frame::JpegFrame;
 use super::packed::{FieldWriter, PackedReader, field, put_number, put_signed, width_of};
-use super::walk::{COMPONENTS, NotSeekable, Notes, Predictors, walk};
+use super::walk::{COMPONENTS, NotSeekable, Predictors, WalkedScan, walk};
 use crate::error::BadIndex;
 use crate::format::Format;
 use crate::header::{Header, read_header};
 use crate::orientation::Orientation;
 
-/// Number of MCUs between two places.
-const EVERY: u32 = 4;
+/// Number of MCUs between two recorded places.
+const GROUP_MCUS: u32 = 4;
 
 /// Where the parts of a baseline JPEG begin in its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,25 +60,26 @@ impl JpegIndex {
     pub(super) fn build(file: &[u8]) -> Result<Self, NotSeekable> {
         let (frame, scan) = JpegFrame::read(file).map_err(NotSeekable)?;
         let header = read_header(file).map_err(|_| NotSeekable("it has no header"))?;
-        let notes = walk(file, &frame, scan, EVERY)?;
+        let walked = walk(file, &frame, scan, GROUP_MCUS)?;
         let mut this =
             Self { frame, scan: scan as u64, orientation: header.orientation, rows: Vec::new(), fields: Vec::new() };
-        this.add_rows(&notes);
+        this.add_rows(&walked);
         Ok(this)
     }
 
-    fn add_rows(&mut self, notes: &Notes) {
+    fn add_rows(&mut self, walked: &WalkedScan) {
         let groups = self.groups() as usize;
         let columns = self.frame.mcus().0;
         let components = self.frame.components.len();
         let mut writer = FieldWriter::default();
         let mut bits = 0;
-        let rows = notes.starts.chunks_exact(groups).zip(notes.predictors.chunks_exact(groups)).zip(&notes.ends);
+        let rows = walked.starts.chunks_exact(groups).zip(walked.predictors.chunks_exact(groups)).zip(&walked.ends);
         for ((starts, predictors), &end) in rows {
             let mut row = Row { start: starts[0].into(), end: end.into(), fields: bits, ..Row::default() };
             let differences: Vec<i64> = (1..groups)
-                .map(|group| i64::from(starts[group] - starts[0]) - row.expected(group as u32 * EVERY, columns))
+                .map(|group| i64::from(starts[group] - starts[0]) - row.expected(group as u32 * GROUP_MCUS, columns))
                 .collect();
+            // Frame of reference: the lowest difference is stored once, the others relative to it in `place_width` bits.
             row.lowest_place = differences.iter().copied().min().unwrap_or(0);
             let most = differences.iter().map(|difference| difference - row.lowest_place).max().unwrap_or(0);
             row.place_width = width_of(most.unsigned_abs()) as u8;
@@ -116,12 +117,12 @@ impl JpegIndex {
 
     /// Groups of MCUs in a row.
     pub(super) fn groups(&self) -> u32 {
-        self.frame.mcus().0.div_ceil(EVERY)
+        self.frame.mcus().0.div_ceil(GROUP_MCUS)
     }
 
     /// Number of MCUs in a group. The last group of a row may have fewer.
     pub(super) fn every() -> u32 {
-        EVERY
+        GROUP_MCUS
     }
 
     /// The place of a group's first bit. After the last group, the place after the row's last bit.
@@ -139,14 +140,15 @@ impl JpegIndex {
         }
         let at = found.fields + (group as usize - 1) * usize::from(found.place_width);
         let difference = field(&self.fields, at, found.place_width.into()) as i64;
-        let expected = found.expected(group * EVERY, self.frame.mcus().0);
+        let expected = found.expected(group * GROUP_MCUS, self.frame.mcus().0);
+        // Checked sums: an index may be forged.
         let place =
             found.start.checked_add_signed(expected.checked_add(found.lowest_place)?.checked_add(difference)?)?;
         (found.start..=found.end).contains(&place).then_some(place)
     }
 
     /// The predictors after a group, before a restart.
-    pub(super) fn predictors_behind(&self, row: u32, group: u32) -> Option<[i32; COMPONENTS]> {
+    pub(super) fn predictors_after(&self, row: u32, group: u32) -> Option<[i32; COMPONENTS]> {
         let found = self.rows.get(row as usize)?;
         let groups = self.groups() as usize;
         let first = found.fields + (groups - 1) * usize::from(found.place_width);
@@ -168,6 +170,7 @@ impl JpegIndex {
         let components = self.frame.components.len();
         let mut end = 0;
         for row in &self.rows {
+            // Rows follow each other, so the gap to the end of the row before is a small number.
             put_number(out, row.start - end);
             put_number(out, row.end - row.start);
             put_signed(out, row.lowest_place);
@@ -209,6 +212,7 @@ impl JpegIndex {
             this.rows.push(row);
         }
         let fields = reader.rest();
+        // With the exact length, `field` never reads past the end for a valid row and group.
         (fields.len() == bits.div_ceil(8)).then(|| this.fields = fields.to_vec())?;
         Some(this)
     }

@@ -15,6 +15,7 @@ pub(super) type SymbolCounts = [u32; 256];
 /// The cheapest of a new code and the known ones.
 pub(super) fn cheapest(counts: &SymbolCounts, known: impl Iterator<Item = Code>) -> Code {
     let own = own_code(counts);
+    // A new code must be sent with the data: 16 counts and its symbols. A standard code is sent by number.
     let definition = 8 * (16 + own.symbols.len() as u64);
     let bits = bits_with(&own, counts).map(|bits| bits + definition);
     let known = known.map(|code| (bits_with(&code, counts), code)).filter(|(bits, _)| bits.is_some());
@@ -40,6 +41,7 @@ fn own_code(counts: &SymbolCounts) -> Code {
     let mut of_depth = depths(leaves.collect());
     limit(&mut of_depth);
     if let Some(deepest) = of_depth.iter_mut().rev().find(|count| **count > 0) {
+        // Removes the extra leaf, which is the deepest because it is the rarest.
         *deepest -= 1;
     }
     let mut lengths = [0; 16];
@@ -69,6 +71,7 @@ fn depths(mut weights: Vec<u64>) -> [u16; MOST_DEPTH + 1] {
     }
     let mut depth = vec![0; 2 * leaves - 1];
     let mut of_depth = [0; MOST_DEPTH + 1];
+    // Parents have higher numbers than their children, and the root is the last node.
     for node in (0..2 * leaves - 2).rev() {
         depth[node] = depth[parents[node]] + 1;
         of_depth[depth[node]] += u16::from(node < leaves);
@@ -82,6 +85,8 @@ fn limit(of_depth: &mut [u16; MOST_DEPTH + 1]) {
         while of_depth[depth] > 0 {
             let above = (1..depth - 1).rev().find(|&above| of_depth[above] > 0);
             let above = above.expect("fewer leaves than codes of 16 bits");
+            // Two leaves of the deepest level: one takes the place of their parent, the other becomes a sibling of a leaf higher
+            // up.
             of_depth[depth] -= 2;
             of_depth[depth - 1] += 1;
             of_depth[above + 1] += 2;

@@ -30,6 +30,7 @@ impl<'a> PackedReader<'a> {
 
     pub(super) fn number(&mut self) -> Option<u64> {
         let mut value = 0;
+        // LEB128, at most nine bytes: 63 bits. More bytes are invalid.
         for shift in (0..63).step_by(7) {
             let [byte] = *self.array()?;
             value |= u64::from(byte & 0x7f) << shift;
@@ -42,6 +43,7 @@ impl<'a> PackedReader<'a> {
 
     pub(super) fn signed(&mut self) -> Option<i64> {
         let value = self.number()?;
+        // Zigzag: 0, -1, 1, -2, ... are stored as 0, 1, 2, 3, ...
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 }
@@ -101,6 +103,7 @@ pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
         Some(chunk) => window = *chunk,
         None => window[..rest.len()].copy_from_slice(rest),
     }
+    // At most 7 + 32 bits are needed, so eight bytes are enough.
     (u64::from_le_bytes(window) >> (at % 8)) & ((1 << width) - 1)
 }
 

@@ -14,10 +14,12 @@ impl JpegFrame {
         put_number(out, u64::from(self.width));
         put_number(out, u64::from(self.height));
         put_number(out, u64::from(self.restart_interval));
+        // 0 means no Adobe segment.
         put_number(out, self.adobe_transform.map_or(0, |transform| 1 + u64::from(transform)));
         for c in &self.components {
             out.extend([c.id, c.across << 4 | c.down, c.quantiser, c.dc << 4 | c.ac]);
         }
+        // Only tables that a component uses are present, so a reader knows from the components which ones follow.
         for values in self.quantisers.iter().flatten() {
             values.iter().for_each(|&value| put_number(out, u64::from(value)));
         }

@@ -27,7 +27,7 @@ const END: u8 = 0;
 /// with few coefficients wraps around, where the longer path saturates.
 const MOST_MULTIPLIED: i32 = 8192;
 
-/// Data coded anew.
+/// Re-encoded data.
 pub(super) struct Recoded {
     /// The header with the codes of the data.
     pub frame: JpegFrame,
@@ -39,6 +39,7 @@ pub(super) struct Recoded {
 impl Recoded {
     /// Keeps the coefficients of an order.
     pub(super) fn of(frame: &JpegFrame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
+        // Two passes: the codes depend on how often each symbol occurs.
         let tokens = Tokens::of(frame, scan, order)?;
         let mut frame = frame.clone();
         frame.restart_interval = 0;
@@ -54,6 +55,7 @@ impl Recoded {
         let mut writer = BitWriter::new(&mut bytes);
         let mut bits = 0;
         for token in tokens.list {
+            // The symbol's code, then the bits of the value.
             let (code, len) = codes[token.code()][usize::from(token.symbol())];
             let size = token.size();
             writer.put(u32::from(code) << size | token.value(), len + size);
@@ -61,7 +63,7 @@ impl Recoded {
         }
         writer.finish();
         let mcus = scan.segments.iter().map(|segment| segment.mcus).sum();
-        let segment = McuRun { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_behind: None };
+        let segment = McuRun { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_after: None };
         Ok(Self { frame, bytes, segment: [segment], order })
     }
 
@@ -139,7 +141,7 @@ impl Tokens {
                     let rank = ranks[place];
                     if rank != 0 && value != 0 {
                         are_small &= is_small(place, value);
-                        this.add_behind_zeros(code, rank.wrapping_sub(last + 1), value);
+                        this.add_after_zeros(code, rank.wrapping_sub(last + 1), value);
                         last = rank;
                     }
                 })?;
@@ -153,7 +155,7 @@ impl Tokens {
         Ok(this)
     }
 
-    fn add_behind_zeros(&mut self, code: usize, mut zeros: u8, value: i16) {
+    fn add_after_zeros(&mut self, code: usize, mut zeros: u8, value: i16) {
         while zeros > 15 {
             self.push(code, ZEROS, 0, 0);
             zeros -= 16;
@@ -164,6 +166,7 @@ impl Tokens {
     /// Adds a value of at most 15 bits behind at most 15 zeros.
     fn add(&mut self, code: usize, zeros: u8, value: i16) {
         let value = i32::from(value);
+        // The category of T.81: the number of bits of the magnitude. Negative values are stored minus one, in that many bits.
         let size = 32 - value.unsigned_abs().leading_zeros();
         let bits = if value < 0 { value - 1 } else { value } & ((1 << size) - 1);
         self.push(code, zeros << 4 | size as u8, size, bits.cast_unsigned());

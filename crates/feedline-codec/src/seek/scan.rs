@@ -13,7 +13,7 @@ use super::cut::Cut;
 use super::frame::JpegFrame;
 use super::huffman::{Symbols, difference};
 use super::jpeg::JpegIndex;
-use super::kept::{Block, TableCache};
+use super::table_cache::{Block, TableCache};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 
@@ -34,11 +34,12 @@ pub(super) struct McuRun {
     /// Upper limit of unused bits after the last MCU.
     pub padding: usize,
     /// The [`sum`] of the predictors after it, if known.
-    pub sum_behind: Option<u16>,
+    pub sum_after: Option<u16>,
 }
 
 /// A checksum that changes if a predictor changes.
 pub(super) fn sum(predictors: [i32; COMPONENTS]) -> u16 {
+    // Odd factors, so that a change of one component always changes the sum.
     let factors = [1, 0x4f1b, 0x9e37, 0xc2b3];
     predictors
         .iter()
@@ -74,7 +75,7 @@ impl<'m> Scan<'m> {
             let predictors = index.predictors_before(row, cut.groups.start, first_mcu)?;
             add_segments(&mut segments, first..last, &restarts, first_mcu..last_mcu, predictors, interval)?;
             if let Some(last) = segments.last_mut().filter(|_| interval == 0) {
-                last.sum_behind = index.predictors_behind(row, cut.groups.end - 1).map(sum);
+                last.sum_after = index.predictors_after(row, cut.groups.end - 1).map(sum);
             }
         }
         Ok(Self { bytes: memory, segments: segments.into(), order: Order::WHOLE })
@@ -84,6 +85,7 @@ impl<'m> Scan<'m> {
 /// Removes stuffing and markers, and records the bytes before which restarts were.
 pub(super) fn unstuff(mut data: &[u8], out: &mut Vec<u8>, restarts: &mut Vec<usize>) {
     while let Some(marker) = memchr::memchr(0xff, data) {
+        // After 0xff comes a zero (stuffing: the 0xff is data) or a restart marker, which is not data.
         let is_restart = matches!(data.get(marker + 1), Some(0xd0..=0xd7));
         out.extend_from_slice(&data[..marker + usize::from(!is_restart)]);
         if is_restart {
@@ -124,9 +126,11 @@ pub(super) fn add_segments(
         if count == 0 {
             return Err(BadIndex("a row has more restarts than expected"));
         }
+        // Before a restart marker the last byte is filled up with ones.
         let padding = if interval == 0 { 0 } else { 7 };
-        segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_behind: None });
+        segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_after: None });
         mcus.start += count;
+        // A restart resets the predictors.
         (start, predictors) = (end, [0; COMPONENTS]);
     }
     if mcus.is_empty() { Ok(()) } else { Err(BadIndex("a row ends too early")) }
@@ -193,9 +197,9 @@ impl<'a> Mcus<'a> {
         }
         self.left -= 1;
         let segment = self.segment?;
-        let behind = segment.bits.end.checked_sub(self.bits.position())?;
+        let unused = segment.bits.end.checked_sub(self.bits.position())?;
         let is_sound = self.left > 0
-            || (behind <= segment.padding && segment.sum_behind.is_none_or(|behind| behind == sum(self.predictors)));
+            || (unused <= segment.padding && segment.sum_after.is_none_or(|expected| expected == sum(self.predictors)));
         is_sound.then_some(())
     }
 }

@@ -35,6 +35,7 @@ impl SeekIndex {
         if scale == Scale::Full {
             return Ok(TrimmedJpeg { frame: Cow::Borrowed(&index.frame), orientation, extent, scan }.to_bytes());
         }
+        // A picture of 1/n of the size needs only the lowest 8/n x 8/n frequencies of each block.
         let order = Order::by_side((8 / scale.divisor()) as u8).expect("there is an order for each scale");
         let recoded = Recoded::of(&index.frame, &scan, order)?;
         let scan = recoded.scan();

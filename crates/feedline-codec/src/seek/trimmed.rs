@@ -4,13 +4,18 @@
 //! whole picture, and the piece that contains a crop. Always true: a crop that is not there is an error, never other pixels. Memory
 //! is bounded by the bytes given.
 //!
-//! The bytes: version and kind. Of a JPEG the orientation, how many rows and columns of a block have coefficients (8: all),
-//! the header, the columns and rows of MCUs that are there, a table, the data. Of plain pixels the header, the rectangle, its
-//! rows. Last a checksum. Numbers are of variable length.
+//! The layout, with numbers of variable length:
 //!
-//! The table has, for each row, the DC predictors less those of the row before and, for each segment between restarts, its
-//! bits; without restarts also a sum of the predictors behind it. Where coefficients were left out the data is one segment
-//! that begins with predictors of zero, and the table its bits. Segments follow each other without gaps.
+//! - version, kind
+//! - for a JPEG: orientation; rows and columns of a block that have coefficients (8: all); header; the columns and rows of MCUs that
+//!   are present; a table; the data
+//! - for plain pixels: header, rectangle, rows
+//! - checksum
+//!
+//! The table has an entry for each row of MCUs: the DC predictors minus those of the row before, then for each segment between
+//! restarts its number of bits. Without restarts the entry also has a sum of the predictors after the segment. If coefficients were
+//! left out, the data is one segment that starts with predictors of zero, and the table contains only its bits. Segments follow each
+//! other without gaps.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -68,7 +73,7 @@ pub(crate) enum TrimmedPiece<'a> {
 impl<'a> Trimmed<'a> {
     /// Reads a trimmed picture. The checksum detects damage.
     pub fn read(bytes: &'a [u8]) -> Result<Self, BadTrimmed> {
-        let (content, checksum) = bytes.split_last_chunk().ok_or(BadTrimmed("it is cut short"))?;
+        let (content, checksum) = bytes.split_last_chunk().ok_or(BadTrimmed("it is truncated"))?;
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
             return Err(BadTrimmed("its checksum differs"));
         }
@@ -104,6 +109,7 @@ impl<'a> Trimmed<'a> {
         let missing = BadTrimmed("a part of the crop is not in it");
         match &self.0 {
             TrimmedKind::Jpeg(jpeg) => {
+                // At scale 1/n a decoder needs 8/n rows and columns of coefficients.
                 if u32::from(jpeg.scan.order.side) * scale.divisor() < 8 {
                     return Err(BadTrimmed("coefficients for pictures of this scale are not in it"));
                 }
@@ -182,7 +188,7 @@ impl<'a> TrimmedJpeg<'a> {
             while !mcus.is_empty() {
                 let Some(segment) = segments.next() else { return };
                 put_number(out, segment.bits.len() as u64);
-                out.extend(segment.sum_behind.iter().flat_map(|sum| sum.to_le_bytes()));
+                out.extend(segment.sum_after.iter().flat_map(|sum| sum.to_le_bytes()));
                 mcus.start += segment.mcus;
             }
         }
@@ -222,14 +228,15 @@ impl<'a> TrimmedJpeg<'a> {
                 let count = until_restart(&mcus, interval);
                 let end = start.checked_add(usize::try_from(reader.number()?).ok()?)?;
                 let has_sum = interval == 0 && self.has_predictors();
-                let sum_behind = if has_sum { Some(u16::from_le_bytes(*reader.array()?)) } else { None };
-                segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_behind });
+                let sum_after = if has_sum { Some(u16::from_le_bytes(*reader.array()?)) } else { None };
+                segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_after });
                 mcus.start += count;
                 (start, predictors) = (end, [0; COMPONENTS]);
             }
         }
         self.scan.bytes = reader.rest();
         self.scan.segments = Cow::Owned(segments);
+        // The data must have exactly the announced bits, so no segment reaches outside.
         (self.scan.bytes.len() == start.div_ceil(8)).then_some(())
     }
 
@@ -244,6 +251,7 @@ impl<'a> TrimmedJpeg<'a> {
         let in_row = u64::from(self.frame.mcus().0);
         let number = move |row: u32, column: u32| u64::from(row) * in_row + u64::from(column);
         let all = 0..u64::from(rows.end - rows.start) * u64::from(columns.end - columns.start);
+        // Re-encoded data is a single segment over all rows.
         let as_one = (!self.has_predictors()).then_some(all);
         let rows = if as_one.is_some() { 0..0 } else { rows };
         as_one.into_iter().chain(rows.map(move |row| number(row, columns.start)..number(row, columns.end)))

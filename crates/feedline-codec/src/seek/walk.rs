@@ -7,7 +7,7 @@
 use super::bits::BitReader;
 use super::frame::JpegFrame;
 use super::huffman::{Runs, Symbols, difference};
-use super::kept::{Block, TableCache};
+use super::table_cache::{Block, TableCache};
 
 /// Upper limit of components.
 pub(super) const COMPONENTS: usize = 4;
@@ -27,17 +27,17 @@ pub(super) type Predictors = [i16; COMPONENTS];
 
 /// The results of a walk. A *group* is the MCUs between two recorded places. The last group of a row may be shorter.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct WalkedScan {
     /// For each group of each row: the place of its first bit, counted from the beginning of the scan.
     pub starts: Vec<u32>,
-    /// For each group of each row: the predictors behind it, before a restart.
+    /// For each group of each row: the predictors after it, before a restart.
     pub predictors: Vec<Predictors>,
-    /// For each row: the place behind its last bit.
+    /// For each row: the place after its last bit.
     pub ends: Vec<u32>,
 }
 
 /// Records a place every `every` MCUs of each row. The scan begins at `scan`.
-pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<Notes, NotSeekable> {
+pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<WalkedScan, NotSeekable> {
     if file.len() > MOST_BYTES {
         return Err(NotSeekable("it is larger than 512 MB"));
     }
@@ -49,7 +49,7 @@ pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> R
         return Err(NotSeekable("its size does not fit its length"));
     }
     let interval = if frame.restart_interval == 0 { total } else { u64::from(frame.restart_interval) };
-    let mut notes = Notes::default();
+    let mut walked = WalkedScan::default();
     let mut segment = EntropySegment::default();
     let mut next = scan;
     let (mut mcu, mut column) = (0, 0);
@@ -61,35 +61,37 @@ pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> R
         let last = (mcu + interval).min(total);
         while mcu < last {
             if column % every == 0 {
-                notes.starts.push(places.of(bits.position()));
+                walked.starts.push(places.of(bits.position()));
             }
             for Block { component, dc, ac } in &blocks {
-                let damage = NotSeekable("its data is no sequence of blocks");
+                let damage = NotSeekable("its data is not a sequence of blocks");
                 predictors[*component] += difference(dc, &mut bits).ok_or(damage)?;
                 ac.skip_block(&mut bits).ok_or(damage)?;
             }
-            if bits.is_behind_end() {
-                return Err(NotSeekable("its data is cut short"));
+            if bits.is_past_end() {
+                return Err(NotSeekable("its data is truncated"));
             }
             mcu += 1;
             column += 1;
             if column % every == 0 || column == columns {
-                notes.predictors.push(narrow(predictors)?);
+                walked.predictors.push(narrow(predictors)?);
             }
             if column == columns {
-                notes.ends.push(places.of(bits.position()));
+                walked.ends.push(places.of(bits.position()));
                 column = 0;
             }
         }
+        // Up to seven bits fill the last byte. A whole unused byte is not part of any MCU.
         if bytes.len() * 8 - bits.position() >= 8 {
-            return Err(NotSeekable("there are bytes behind its data"));
+            return Err(NotSeekable("there are bytes after its data"));
         }
+        // Restart markers count from 0xd0 to 0xd7 and start over. After the last MCU comes the end of the image, 0xd9.
         let expected = if mcu < total { 0xd0 | ((mcu / interval - 1) % 8) as u8 } else { 0xd9 };
         if marker.is_some_and(|marker| marker != expected) || (marker.is_none() && mcu < total) {
             return Err(NotSeekable("its data ends with another marker than expected"));
         }
     }
-    Ok(notes)
+    Ok(walked)
 }
 
 fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
@@ -165,6 +167,7 @@ impl Places {
     /// The place of a segment's bit in the scan. Must be called in ascending order.
     fn of(&mut self, bit: usize) -> u32 {
         let byte = bit / 8;
+        // Each stuffed zero before this byte shifts its place in the file by one.
         while self.stuffed.get(self.passed).is_some_and(|&before| before <= byte) {
             self.passed += 1;
         }

@@ -1,4 +1,4 @@
-//! Pictures and files that the tests make themselves.
+//! Pictures and files that the tests generate.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside of #[test] functions")]
 
@@ -75,7 +75,7 @@ pub(crate) fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: 
     pixels
 }
 
-/// Calls `check` with a JPEG of each size, sampling and coding, and with words for it.
+/// Calls `check` with a JPEG of each size, sampling and coding, and with a description of it.
 #[track_caller]
 pub(crate) fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Numbers, &str)) {
     for (width, height) in SIZES {
@@ -101,7 +101,7 @@ pub(crate) fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
 
 #[track_caller]
 pub(crate) fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
-    assert!(found.contains(&crop), "{what}: {found:?} does not hold {crop:?}");
+    assert!(found.contains(&crop), "{what}: {found:?} does not contain {crop:?}");
     let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
     let pixels = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
     assert!(expected.rows().eq(pixels.rows()), "{what}: {crop:?} differs");
@@ -148,7 +148,7 @@ pub(crate) fn gif(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A PNG of any kind; `data` are its packed rows.
+/// A PNG of any kind. `data` contains its packed rows.
 pub(crate) fn png_of(
     data: &[u8],
     (width, height): (u32, u32),
@@ -166,14 +166,14 @@ pub(crate) fn png_of(
     bytes
 }
 
-/// A TIFF block that holds an orientation and nothing else.
+/// A TIFF block that contains only an orientation.
 pub(crate) fn exif(orientation: u8) -> Vec<u8> {
     let mut block = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
     block.extend([orientation, 0, 0, 0, 0, 0, 0]);
     block
 }
 
-/// The JPEG with an APP1 segment behind its start marker.
+/// The JPEG with an APP1 segment after its start marker.
 pub(crate) fn with_exif(jpeg: &[u8], orientation: u8) -> Vec<u8> {
     let block = exif(orientation);
     let mut bytes = jpeg[..2].to_vec();

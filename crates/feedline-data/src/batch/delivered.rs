@@ -76,6 +76,7 @@ impl Batch {
 
     /// The ids of its samples.
     pub fn ids(&self) -> Vec<i64> {
+        // The index is always int64, in native byte order.
         let bytes = self.field("index").map(FieldData::bytes).unwrap_or_default();
         bytes.as_chunks::<8>().0.iter().map(|id| i64::from_ne_bytes(*id)).collect()
     }
@@ -94,13 +95,13 @@ impl Batch {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "field {field:?} has shape {first_shape:?} ({first_dtype}) in sample {first} of the batch, but {other_shape:?} \
-     ({other_dtype}) in sample {other}; {advice}, or ask for a list of arrays with ragged=({field:?},)",
+     ({other_dtype}) in sample {other}; {advice}, or request a list of arrays with ragged=({field:?},)",
     advice = if first_dtype == other_dtype && first_shape.len() == 4 {
-        "give all one size, e.g. add ops.RandomBalancedCrop(128)"
+        "make all sizes equal, e.g. add ops.RandomBalancedCrop(128)"
     } else if first_dtype == other_dtype {
-        "give all one size, e.g. add ops.RandomResizedCrop(224) or ops.Resize((224, 224))"
+        "make all sizes equal, e.g. add ops.RandomResizedCrop(224) or ops.Resize((224, 224))"
     } else {
-        "give all one element type"
+        "make all element types equal"
     }
 )]
 #[expect(missing_docs, reason = "the message names the fields")]
@@ -118,6 +119,7 @@ pub struct RaggedError {
 pub fn stack(field: &str, values: Vec<Unslotted>) -> Result<FieldData, Box<RaggedError>> {
     let mut found: Option<(Dtype, Vec<usize>)> = None;
     for (number, value) in values.iter().enumerate() {
+        // Text cannot be stacked, so the field stays a list.
         let Unslotted::Array { dtype, shape, .. } = value else { return Ok(FieldData::List(values)) };
         match &found {
             None => found = Some((*dtype, shape.clone())),

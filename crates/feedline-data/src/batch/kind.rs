@@ -49,6 +49,7 @@ impl Axes {
     /// If the array is a picture with 1 or 3 channels: its axes and the number of channels.
     pub(crate) fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
         match (*shape.first_chunk::<3>()?, shape.len()) {
+            // For unknown axes, channels first is tried first, as torch lays pictures out.
             ([Some(channels @ (1 | 3)), _, _], 3) if self != Self::Hwc => Some((Self::Chw, channels)),
             ([_, _, Some(channels @ (1 | 3))], 3) if self != Self::Chw => Some((Self::Hwc, channels)),
             _ => None,
@@ -108,6 +109,7 @@ impl Kind {
             Self::Pixels(pixels) => {
                 let sides =
                     pixel_shape(pixels.height? as usize, pixels.width? as usize, pixels.channels, pixels.is_mask);
+                // Without a known height and width there is no fixed shape.
                 Some((Dtype::U8, sides))
             }
             Self::Volume(volume) => Some((volume.dtype, volume_shape(volume.channels, volume.sides?).to_vec())),
@@ -126,7 +128,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Bytes => f.write_str("encoded bytes"),
             Self::Text => f.write_str("text"),
-            Self::Any => f.write_str("what a function returns"),
+            Self::Any => f.write_str("the result of a function"),
             Self::Pixels(pixels) if pixels.is_mask => f.write_str("a mask"),
             Self::Pixels(_) => f.write_str("pixels"),
             Self::Volume(volume) if volume.is_label => write!(f, "a label volume of {}", volume.dtype.name()),
@@ -163,6 +165,7 @@ impl FieldTypes {
 
     /// Sets the kind of a field. Adds the field if it is new.
     pub fn set(&mut self, name: &str, kind: Kind) {
+        // Samples have few fields, so a linear search is faster than a map, and it keeps their order.
         match self.0.iter_mut().find(|(field, _)| &**field == name) {
             Some((_, old)) => *old = kind,
             None => self.0.push((name.into(), kind)),

@@ -34,7 +34,7 @@ pub struct BatchLayout {
 
 /// A batch that does not fit into memory.
 #[derive(Debug, thiserror::Error)]
-#[error("a batch of {batch_size} samples of {types} does not fit in the address space")]
+#[error("a batch of {batch_size} samples of {types} does not fit into the address space")]
 pub(crate) struct BatchTooLarge {
     batch_size: usize,
     types: String,
@@ -51,10 +51,12 @@ impl BatchLayout {
             let form = match kind.fixed() {
                 _ if is_list => FieldForm::List,
                 Some((dtype, shape)) => {
+                    // Regions are numbered in the order of the fields.
                     let bytes = array_bytes(dtype, &shape).ok_or_else(too_large)?;
                     slot_bytes.push(bytes);
                     FieldForm::Region { region: slot_bytes.len() - 1, dtype, shape }
                 }
+                // Shapes are known only at run time. `stack` checks that they are equal.
                 None => FieldForm::Stacked,
             };
             fields.push((Arc::clone(name), form));

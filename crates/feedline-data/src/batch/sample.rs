@@ -72,7 +72,7 @@ pub enum FieldError {
     Unfit { name: String, has: String, needs: &'static str },
     #[error("field {name:?} is {has_dtype} {has_shape:?}, but the plan promised {dtype} {shape:?}")]
     Promise { name: String, has_dtype: &'static str, has_shape: Vec<usize>, dtype: &'static str, shape: Vec<usize> },
-    #[error("an array of {dtype} {shape:?} does not fit in memory")]
+    #[error("an array of {dtype} {shape:?} does not fit into memory")]
     TooLarge { dtype: &'static str, shape: Vec<usize> },
 }
 
@@ -142,6 +142,7 @@ impl<'s> Sample<'s> {
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
             Ok(field) => field.value = Some(value),
+            // A user's function may return fields that the plan does not know.
             Err(_) => self.fields.push(SampleField { name: name.into(), value: Some(value), slot: None }),
         }
     }
@@ -155,6 +156,7 @@ impl<'s> Sample<'s> {
         workspace: &mut Workspace,
     ) -> Result<Memory<'s>, OutputError> {
         let slot = self.field(name).ok().and_then(|field| field.slot.as_mut());
+        // The op writes straight into the batch if its result has the delivered form and no other value holds the slot.
         if let Some(slot) = slot.filter(|slot| slot.dtype == dtype && slot.shape == shape)
             && let Some(bytes) = slot.bytes.take()
         {
@@ -169,6 +171,7 @@ impl<'s> Sample<'s> {
     pub fn give_back(&mut self, name: &str, memory: Memory<'s>, workspace: &mut Workspace) {
         match memory {
             Memory::Heap(buffer) => workspace.recycle(buffer),
+            // The slot is free again for the op that computes the final array.
             Memory::Slot(bytes) => {
                 if let Some(slot) = self.field(name).ok().and_then(|field| field.slot.as_mut()) {
                     slot.bytes = Some(bytes);
@@ -179,7 +182,7 @@ impl<'s> Sample<'s> {
 
     /// Moves every declared field to its destination. Returns values without a slot, in the order of declaration.
     pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Unslotted>, FieldError> {
-        let mut loose = Vec::new();
+        let mut unslotted = Vec::new();
         for field in self.fields {
             let missing = || FieldError::Missing { name: field.name.to_string() };
             let value = field.value.ok_or_else(missing)?;
@@ -187,19 +190,20 @@ impl<'s> Sample<'s> {
                 Some(slot) => {
                     check_promise(&field.name, &value, &slot)?;
                     if self.is_apart {
-                        loose.push(loosen(value));
+                        unslotted.push(into_unslotted(value));
                     } else {
                         deliver(value, slot, workspace);
                     }
                 }
-                None => loose.push(loosen(value)),
+                None => unslotted.push(into_unslotted(value)),
             }
         }
-        Ok(loose)
+        Ok(unslotted)
     }
 
     /// Drops fields that are not in `names`, and returns their memory.
     pub fn retain(&mut self, names: &[Arc<str>], workspace: &mut Workspace) {
+        // A dropped field is not delivered, so it has no slot: only heap memory has to be returned.
         for field in self.fields.extract_if(.., |field| !names.contains(&field.name)) {
             if let Some(value) = field.value {
                 recycle(value, workspace);
@@ -222,6 +226,7 @@ fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), F
     let Some((dtype, shape)) = value.array() else {
         return Err(FieldError::Kind { name: name.to_owned(), has: value.describe(), needs: "an array" });
     };
+    // The slot was allocated for the planned shape. Another one would overflow or leave a gap.
     if dtype != slot.dtype || shape != slot.shape {
         return Err(FieldError::Promise {
             name: name.to_owned(),
@@ -235,6 +240,7 @@ fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), F
 }
 
 fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
+    // No bytes left in the slot: a value holds them, and it must be this one. Otherwise the value is copied into the slot.
     let is_in_place = match (&value, slot.bytes) {
         (
             Value::Pixels(Pixels { memory, .. })
@@ -256,8 +262,9 @@ fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
     recycle(value, workspace);
 }
 
-fn loosen(value: Value<'_>) -> Unslotted {
+fn into_unslotted(value: Value<'_>) -> Unslotted {
     let owned = |memory: Memory<'_>| match memory {
+        // Reused memory may be longer than its content.
         Memory::Heap(buffer) => buffer.into_exact(),
         Memory::Slot(slot) => slot.to_vec(),
     };

@@ -132,12 +132,14 @@ impl<'s> Pixels<'s> {
         channels: u8,
         is_mask: bool,
     ) -> Self {
+        // The memory has the size of the part. Width and height stay those of the whole picture, so that a crop can address it.
         let part = Self::packed(memory, excerpt.rect.width, excerpt.rect.height, channels, is_mask);
         Self { width, height, excerpt: Some(excerpt), ..part }
     }
 
     /// Whether rows follow each other without gaps.
     pub(crate) fn is_packed(&self) -> bool {
+        // An excerpt has fewer bytes than its sides say.
         self.excerpt.is_none()
             && self.offset == 0
             && self.memory.len() == self.packed_bytes()
@@ -156,7 +158,7 @@ impl<'s> Pixels<'s> {
 
     /// The picture as an argument for codecs and kernels.
     pub(crate) fn view(&self) -> View<'_> {
-        self.check_all_there();
+        self.check_complete();
         View {
             pixels: &self.memory[self.offset..],
             width: self.width,
@@ -166,8 +168,8 @@ impl<'s> Pixels<'s> {
         }
     }
 
-    fn check_all_there(&self) {
-        assert!(self.excerpt.is_none(), "only a crop may look at a picture of which a part is there");
+    fn check_complete(&self) {
+        assert!(self.excerpt.is_none(), "only a crop may read a picture of which a part is in memory");
     }
 
     /// Narrows the picture to a rectangle. No bytes are moved.
@@ -175,19 +177,21 @@ impl<'s> Pixels<'s> {
         assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
         let rect = match self.excerpt.take() {
             None => rect,
-            Some(Excerpt { rect: there, divisor }) => {
-                let rect = shrink(rect, divisor, there.right(), there.bottom());
-                assert!(there.contains(&rect), "{there:?} is there, but {rect:?} is needed");
-                Rect { left: rect.left - there.left, top: rect.top - there.top, ..rect }
+            Some(Excerpt { rect: loaded, divisor }) => {
+                // From coordinates of the picture to those of the decoded scale, then relative to the part in memory.
+                let rect = shrink(rect, divisor, loaded.right(), loaded.bottom());
+                assert!(loaded.contains(&rect), "{loaded:?} is in memory, but {rect:?} is needed");
+                Rect { left: rect.left - loaded.left, top: rect.top - loaded.top, ..rect }
             }
         };
+        // The stride stays that of the larger picture.
         self.offset += rect.top as usize * self.stride + rect.left as usize * usize::from(self.channels);
         (self.width, self.height) = (rect.width, rect.height);
     }
 
     /// Copies the rows without gaps.
     pub fn copy_to(&self, target: &mut [u8]) {
-        self.check_all_there();
+        self.check_complete();
         let row = self.row_bytes();
         if row == 0 {
             return;
@@ -288,6 +292,7 @@ impl Value<'_> {
 
 /// The rectangle of a picture in a version that is `divisor` times smaller and has this size.
 pub(crate) fn shrink(rect: Rect, divisor: u32, width: u32, height: u32) -> Rect {
+    // Rounded outwards: every pixel that the rectangle touches is included.
     let (left, top) = (rect.left / divisor, rect.top / divisor);
     let (right, bottom) = (rect.right().div_ceil(divisor).min(width), rect.bottom().div_ceil(divisor).min(height));
     Rect { left, top, width: right - left, height: bottom - top }

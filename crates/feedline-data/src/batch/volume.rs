@@ -49,6 +49,7 @@ impl<'s> Volume<'s> {
         let VolumeShape { dtype, channels, sides, is_label } = whole;
         assert!(excerpt.is_inside(sides), "{excerpt:?} lies in a volume of {sides:?}");
         let part = Self::packed(memory, dtype, channels, excerpt.sides, is_label);
+        // A region that is the whole volume is no excerpt, so all ops may read it.
         Self { sides, excerpt: (excerpt != Region::whole(sides)).then_some(excerpt), ..part }
     }
 
@@ -61,6 +62,7 @@ impl<'s> Volume<'s> {
     #[must_use]
     pub(crate) fn with_memory<'t>(&self, memory: Memory<'t>, dtype: Dtype) -> Volume<'t> {
         let Self { channels, sides, spacing, is_label, excerpt, .. } = *self;
+        // Without the foreground: other elements may be other classes.
         let this = Volume { memory, dtype, channels, sides, spacing, is_label, excerpt, foreground: OnceLock::new() };
         this.check_memory(excerpt.map_or(sides, |excerpt| excerpt.sides));
         this
@@ -94,8 +96,10 @@ impl<'s> Volume<'s> {
             return Ok(Arc::clone(known));
         }
         assert!(self.excerpt.is_none() && self.dtype == Dtype::U8, "the foreground is that of a whole label");
+        // The search allocates on its own, so its upper limit is reserved in the budget first.
         workspace.reserve(Foreground::search_bytes(self.sides))?;
         let found = Foreground::of(&self.memory, self.sides, || workspace.cancel().check())?;
+        // A `OnceLock`, because the result is stored through a shared reference.
         Ok(Arc::clone(self.foreground.get_or_init(|| Arc::new(found))))
     }
 }

@@ -56,7 +56,7 @@ impl CostFile {
         };
         let costs = Costs::from_bytes(work, &bytes);
         if costs.is_none() {
-            tracing::warn!(file = ?self.0, "the costs of earlier runs cannot be read and are measured again");
+            tracing::warn!(file = ?self.0, "the costs of earlier runs cannot be read, so costs are measured again");
         }
         costs
     }
@@ -69,6 +69,7 @@ impl CostFile {
             CostPath::Named(path) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
                 fs::create_dir_all(folder)?;
+                // Renamed into place, so that a reader or a kill never leaves half a file.
                 let mut file = tempfile::NamedTempFile::new_in(folder)?;
                 file.write_all(&bytes)?;
                 file.persist(path).map_err(|error| error.error)?;
@@ -93,6 +94,8 @@ impl Costs {
 
     /// All costs as bytes.
     pub fn to_bytes(&self, work: &dyn Workload) -> Vec<u8> {
+        // Layout: magic 16, fingerprint 32 (hex), stages 4; sum 8 and count 8 of each mean; histogram; table if any; checksum
+        // 16.
         let mut bytes = MAGIC.to_vec();
         bytes.extend(work.fingerprint().as_bytes());
         bytes.extend((self.stages.len() as u32).to_le_bytes());
@@ -137,6 +140,7 @@ impl Costs {
             mean.set(number()?, number()?);
         }
         rest = costs.totals.fill(rest)?;
+        // A run whose samples were too fast for a table saved none.
         if !rest.is_empty() {
             let table = Table::for_samples(work.samples(), columns(work))?;
             table.fill(rest)?;

@@ -1,9 +1,9 @@
 //! Models the cost of a stage by the size of a sample, for unseen samples.
 
 /// Number of samples after which older ones start to count less.
-const MEMORY: f64 = 4096.0;
+const WINDOW_SAMPLES: f64 = 4096.0;
 /// Number of samples before the first prediction.
-const FEWEST: f64 = 8.0;
+const MIN_SAMPLES: f64 = 8.0;
 
 /// A least-squares line through costs by size.
 #[derive(Clone, Debug, Default)]
@@ -20,11 +20,13 @@ pub struct Fit {
 impl Fit {
     /// Adds a sample of `size` that took `time`.
     pub fn add(&mut self, size: f64, time: f64) {
-        if self.count >= MEMORY {
+        if self.count >= WINDOW_SAMPLES {
+            // Exponential forgetting: halving the weight of everything so far keeps the line and its slope.
             for sum in [&mut self.count, &mut self.size_squares, &mut self.time_squares, &mut self.products] {
                 *sum *= 0.5;
             }
         }
+        // Welford's online algorithm for means, variances and covariance, which is numerically stable.
         self.count += 1.0;
         let from_mean = size - self.mean_size;
         self.mean_size += from_mean / self.count;
@@ -42,14 +44,16 @@ impl Fit {
 
     /// The fraction of the variance of costs that size explains. 0 if larger samples do not take longer.
     pub(crate) fn explained(&self) -> f64 {
-        let is_telling = self.count >= FEWEST && self.products > 0.0;
-        if is_telling { self.products * self.products / (self.size_squares * self.time_squares) } else { 0.0 }
+        let has_trend = self.count >= MIN_SAMPLES && self.products > 0.0;
+        // The coefficient of determination, R^2.
+        if has_trend { self.products * self.products / (self.size_squares * self.time_squares) } else { 0.0 }
     }
 
     /// The expected cost of a sample of `size`, if larger samples take longer.
     pub(crate) fn predict(&self, size: f64) -> Option<f64> {
-        let is_telling = self.count >= FEWEST && self.size_squares > 0.0 && self.products > 0.0;
-        is_telling.then(|| {
+        let has_trend = self.count >= MIN_SAMPLES && self.size_squares > 0.0 && self.products > 0.0;
+        has_trend.then(|| {
+            // Ordinary least squares: slope = covariance / variance of the sizes.
             let slope = self.products / self.size_squares;
             (self.mean_time + slope * (size - self.mean_size)).max(0.0)
         })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Number of times after which older ones start to count less.
-const MEMORY: u64 = 4096;
+const WINDOW_SAMPLES: u64 = 4096;
 /// Buckets per factor of two.
 const STEPS: f64 = 8.0;
 const BUCKETS: usize = 64 * STEPS as usize;
@@ -27,10 +27,12 @@ impl Default for Histogram {
 impl Histogram {
     /// Adds a time.
     pub(super) fn add(&self, time: Duration) {
+        // Buckets are logarithmic, 9 % wide each. Adding 1 avoids the logarithm of 0.
         let bucket = (((time.as_nanos() + 1) as f64).log2() * STEPS) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        if self.count.fetch_add(1, Ordering::Relaxed) + 1 >= 2 * MEMORY {
-            self.count.store(MEMORY, Ordering::Relaxed);
+        if self.count.fetch_add(1, Ordering::Relaxed) + 1 >= 2 * WINDOW_SAMPLES {
+            // Halving is not atomic with other threads' additions. A few counts may be lost, which a histogram tolerates.
+            self.count.store(WINDOW_SAMPLES, Ordering::Relaxed);
             for bucket in &self.buckets {
                 bucket.store(bucket.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
             }
@@ -56,12 +58,14 @@ impl Histogram {
     }
 
     /// The cost of the slowest samples. Outliers that together make up less than `part` of all work are ignored.
-    pub(super) fn slowest_but(&self, part: f64) -> Duration {
+    pub(super) fn slowest_without_outliers(&self, part: f64) -> Duration {
+        // The middle of the bucket on the logarithmic scale, in nanoseconds.
         let time = |bucket: usize| ((bucket as f64 + 0.5) / STEPS).exp2();
         let counts: Vec<f64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let work: f64 = counts.iter().enumerate().map(|(bucket, count)| count * time(bucket)).sum();
         let mut above = 0.0;
         let found = (0..BUCKETS).rev().find(|&bucket| {
+            // From the slowest bucket down, until the work above exceeds the ignored part.
             above += counts[bucket] * time(bucket);
             above > work * part
         });
@@ -82,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn a_few_hiccups_are_no_slow_samples_but_a_heavy_tail_is() {
+    fn a_few_hiccups_do_not_count_as_slow_but_a_heavy_tail_does() {
         let near = |found: Duration, expected: f64| (found.as_secs_f64() * 1e3 / expected - 1.0).abs() < 0.1;
-        assert!(near(of(&[(1000, 5.0)]).slowest_but(0.1), 5.0));
-        assert!(near(of(&[(1000, 1.0), (5, 15.0)]).slowest_but(0.1), 1.0));
-        assert!(near(of(&[(990, 5.0), (10, 2000.0)]).slowest_but(0.1), 2000.0));
-        assert_eq!(Histogram::default().slowest_but(0.1), Duration::ZERO);
+        assert!(near(of(&[(1000, 5.0)]).slowest_without_outliers(0.1), 5.0));
+        assert!(near(of(&[(1000, 1.0), (5, 15.0)]).slowest_without_outliers(0.1), 1.0));
+        assert!(near(of(&[(990, 5.0), (10, 2000.0)]).slowest_without_outliers(0.1), 2000.0));
+        assert_eq!(Histogram::default().slowest_without_outliers(0.1), Duration::ZERO);
     }
 
     #[test]
     fn late_times_count_most() {
         let histogram = of(&[(20_000, 100.0), (60_000, 1.0)]);
-        assert!(histogram.slowest_but(0.1) < Duration::from_millis(2));
+        assert!(histogram.slowest_without_outliers(0.1) < Duration::from_millis(2));
     }
 }

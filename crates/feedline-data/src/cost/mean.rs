@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Number of times after which older ones start to count less.
-const MEMORY: u64 = 4096;
+const WINDOW_SAMPLES: u64 = 4096;
 
 /// A moving average: recent times count most.
 #[derive(Debug, Default)]
@@ -18,7 +18,8 @@ impl Mean {
     pub(super) fn add(&self, time: Duration) {
         let nanos = self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed) + time.as_nanos() as u64;
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        if count >= 2 * MEMORY {
+        if count >= 2 * WINDOW_SAMPLES {
+            // Halving both keeps the average and gives new times more weight.
             self.nanos.store(nanos / 2, Ordering::Relaxed);
             self.count.store(count / 2, Ordering::Relaxed);
         }

@@ -41,7 +41,7 @@ use feedline_order::SampleRequest;
 /// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as hiccups.
 const HICCUPS: f64 = 0.1;
 /// Faster samples are not recorded one by one.
-const NOTED: Duration = Duration::from_micros(200);
+const RECORDED_FROM: Duration = Duration::from_micros(200);
 /// Of fast samples one in this many is compared with its prediction, because predicting takes time too.
 const COMPARED_EVERY: u64 = 16;
 /// Number of samples after which the spread of costs is computed again. Sooner at the start.
@@ -58,7 +58,7 @@ pub struct Costs {
     totals: Histogram,
     samples: AtomicU64,
     /// Number of samples at the last call of [`Costs::has_news`].
-    told: AtomicU64,
+    last_news: AtomicU64,
     /// The cost of each stage for each sample, by the kind of work. Created once samples are expensive enough.
     table: OnceLock<Option<Table>>,
     /// The spread, and the number of samples when it was computed.
@@ -112,7 +112,7 @@ impl Costs {
             sample: Mean::default(),
             totals: Histogram::default(),
             samples: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            last_news: AtomicU64::new(0),
             table: OnceLock::new(),
             spread: Mutex::default(),
             watched: OnceLock::new(),
@@ -120,37 +120,40 @@ impl Costs {
     }
 
     /// Adds the cost of a sample. Returns its prediction if it is compared: for every sample, or for some if samples are fast.
-    pub fn book(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord) -> Option<Duration> {
+    pub fn book(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord) -> Option<Duration> {
         let (total, usual) = (record.total(), self.sample.get());
         let number = self.samples.fetch_add(1, Ordering::Relaxed);
-        let is_compared = !usual.is_zero() && (usual >= NOTED || number.is_multiple_of(COMPARED_EVERY));
-        let predicted = is_compared.then(|| self.sum(work, wanted, |number| record.work_hint(number)));
-        self.learn(work, wanted, record, total);
+        let is_compared = !usual.is_zero() && (usual >= RECORDED_FROM || number.is_multiple_of(COMPARED_EVERY));
+        // Before `learn`, so that a sample is not predicted from itself.
+        let predicted = is_compared.then(|| self.sum(work, request, |number| record.work_hint(number)));
+        self.learn(work, request, record, total);
         predicted
     }
 
-    fn learn(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord, total: Duration) {
+    fn learn(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord, total: Duration) {
         self.sample.add(total);
         self.totals.add(total);
         for (stage, &(time, work_hint)) in self.stages.iter().zip(&record.stages) {
             stage.mean(work_hint).add(time);
         }
         if let Some((epoch, table)) = self.watched.get()
-            && *epoch == wanted.epoch
-            && let Some(row) = work.row_of(wanted.id)
+            && *epoch == request.epoch
+            && let Some(row) = work.row_of(request.id)
         {
-            table.note(row, 0, total);
+            table.record_time(row, 0, total);
         }
-        if self.table.get().is_none() && total < NOTED {
+        // Without a slow sample there is nothing to schedule, and the table would only cost memory.
+        if self.table.get().is_none() && total < RECORDED_FROM {
             return;
         }
         let table = self.table.get_or_init(|| Table::for_samples(work.samples(), columns(work)));
-        let Some(row) = work.row_of(wanted.id) else { return };
+        let Some(row) = work.row_of(request.id) else { return };
         let size = work.size_of(row);
         for (number, &(time, work_hint)) in record.stages.iter().enumerate() {
+            // An idle stage took no time that a later prediction could use.
             let Some(column) = column(number, work_hint, self.stages.len()) else { continue };
             if let Some(table) = table {
-                table.note(row, column, time);
+                table.record_time(row, column, time);
             }
             self.stages[number].learn(work_hint, size, time);
         }
@@ -162,19 +165,19 @@ impl Costs {
     }
 
     /// The predicted cost of a sample with its draws. `loading` is the work of loading it.
-    pub fn predict(&self, work: &dyn Workload, wanted: SampleRequest, loading: WorkHint) -> Duration {
-        self.sum(work, wanted, |number| if number == 0 { loading } else { work.work_hint(number - 1, wanted) })
+    pub fn predict(&self, work: &dyn Workload, request: SampleRequest, loading: WorkHint) -> Duration {
+        self.sum(work, request, |number| if number == 0 { loading } else { work.work_hint(number - 1, request) })
     }
 
     /// The sum over the stages of a sample, each with its work.
-    fn sum(&self, work: &dyn Workload, wanted: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
-        let row = work.row_of(wanted.id);
+    fn sum(&self, work: &dyn Workload, request: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
+        let row = work.row_of(request.id);
         let size = row.map_or(Size::default(), |row| work.size_of(row));
-        let noted = self.table.get().and_then(Option::as_ref).zip(row);
+        let recorded = self.table.get().and_then(Option::as_ref).zip(row);
         let of_stage = |(number, stage): (usize, &Stage)| {
             let work_hint = work_hint(number);
             let column = column(number, work_hint, self.stages.len());
-            let known = noted.zip(column).and_then(|((table, row), column)| table.of(row, column));
+            let known = recorded.zip(column).and_then(|((table, row), column)| table.of(row, column));
             known.unwrap_or_else(|| stage.unseen(work_hint, size))
         };
         self.stages.iter().enumerate().map(of_stage).sum()
@@ -196,7 +199,8 @@ impl Costs {
     /// Whether single samples were recorded since the last call.
     pub fn has_news(&self) -> bool {
         let booked = self.samples.load(Ordering::Relaxed);
-        matches!(self.table.get(), Some(Some(_))) && self.told.swap(booked, Ordering::Relaxed) != booked
+        // Relaxed: only the number itself is compared, and no other data depends on it.
+        matches!(self.table.get(), Some(Some(_))) && self.last_news.swap(booked, Ordering::Relaxed) != booked
     }
 
     /// The spread of costs. It may lag behind by a few samples.
@@ -204,9 +208,10 @@ impl Costs {
         let samples = self.samples.load(Ordering::Relaxed);
         let mut known = self.spread.lock();
         match *known {
+            // Recomputed after a quarter more samples at first, then every 64: the histogram has 512 buckets to sum.
             Some((spread, of)) if samples - of < SPREAD_EVERY.min(of / 4 + 1) => spread,
             _ => {
-                let spread = Spread { mean: self.sample.get(), slowest: self.totals.slowest_but(HICCUPS) };
+                let spread = Spread { mean: self.sample.get(), slowest: self.totals.slowest_without_outliers(HICCUPS) };
                 *known = Some((spread, samples));
                 spread
             }
@@ -237,7 +242,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn samples_are_compared_with_what_was_known_before_them_all_or_of_quick_ones_some() {
+    fn predictions_are_compared_for_all_slow_samples_and_for_some_fast_ones() {
         let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
         let book = |costs: &Costs, ordinal: u64, time: Duration| {
             let mut record = CostRecord::default();

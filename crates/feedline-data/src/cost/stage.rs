@@ -25,10 +25,10 @@ impl Size {
 
 /// The cost of a stage by the kind of work.
 #[derive(Debug, Default)]
-pub(super) struct Stage([Taken; 3]);
+pub(super) struct Stage([StageCost; 3]);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct StageCost {
     mean: Mean,
     /// Models by bytes and by elements.
     by_size: Mutex<[Fit; 2]>,
@@ -59,12 +59,13 @@ impl Stage {
             WorkHint::Usual if !is_seen(WorkHint::Usual) && is_seen(WorkHint::Search) => WorkHint::Search,
             seen => seen,
         };
-        let taken = &self.0[work_hint as usize];
-        let fits = taken.by_size.lock();
-        let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
-        let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
+        let cost = &self.0[work_hint as usize];
+        let fits = cost.by_size.lock();
+        let models = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
+        // A model that explains nothing has 0, and `predict` of it returns `None`.
+        let best = models.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
         let nanos = best.and_then(|(fit, number)| fit.predict(number as f64));
-        nanos.map_or_else(|| taken.mean.get(), |nanos| Duration::from_nanos(nanos as u64))
+        nanos.map_or_else(|| cost.mean.get(), |nanos| Duration::from_nanos(nanos as u64))
     }
 }
 
@@ -75,7 +76,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_size_that_tells_most_is_gone_by() {
+    fn the_size_that_explains_most_is_used() {
         let stage = Stage::default();
         // Compressed volumes: bytes explain little of the time, elements nearly all.
         for number in 0..64_u64 {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_learnt_apart_and_until_then_expected_to_take_what_the_rest_does() {
+    fn searches_are_learned_separately_and_until_then_cost_the_same_as_other_work() {
         let stage = Stage::default();
         (0..10).for_each(|_| stage.mean(WorkHint::Usual).add(MS));
         assert_eq!(stage.unseen(WorkHint::Search, Size::default()), MS);

@@ -31,10 +31,12 @@ impl Table {
     }
 
     /// Records a time as the mean of it and the previous entry.
-    pub(super) fn note(&self, row: u64, stage: usize, time: Duration) {
+    pub(super) fn record_time(&self, row: u64, stage: usize, time: Duration) {
         let Some(entry) = self.entry(row, stage) else { return };
+        // Two threads may record the same sample at once. Then one of the times is lost, which does no harm.
         let known = self.of(row, stage);
         let time = known.map_or(time, |known| (known + time) / 2);
+        // Logarithmic: 2^16 / 1024 = 64 factors of two cover every duration. 0 stays free for "unknown".
         let steps = ((time.as_nanos() + 1) as f64).log2() * STEPS;
         entry.store((steps as u16).max(1), Ordering::Relaxed);
     }
@@ -74,17 +76,17 @@ mod tests {
         let table = Table::for_samples(3, 2).unwrap();
         for time in [Duration::from_nanos(3), Duration::from_micros(17), Duration::from_secs(100)] {
             let table = Table::for_samples(3, 2).unwrap();
-            table.note(2, 1, time);
+            table.record_time(2, 1, time);
             let back = table.of(2, 1).unwrap();
             assert!(back.abs_diff(time) <= time / 1000 + Duration::from_nanos(1), "{time:?} became {back:?}");
         }
         assert_eq!(table.of(1, 0), None);
-        table.note(1, 0, Duration::from_millis(10));
-        (0..20).for_each(|_| table.note(1, 0, Duration::from_millis(30)));
+        table.record_time(1, 0, Duration::from_millis(10));
+        (0..20).for_each(|_| table.record_time(1, 0, Duration::from_millis(30)));
         let settled = table.of(1, 0).unwrap().as_secs_f64();
         assert!((settled - 0.030).abs() < 0.0005, "{settled}");
         assert_eq!(table.of(0, 1), None, "no other entry changed");
-        table.note(3, 0, Duration::from_secs(1));
+        table.record_time(3, 0, Duration::from_secs(1));
         assert_eq!(table.of(3, 0), None, "a row that is not there");
     }
 

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 /// Shorter times count as zero.
-const LEAST: f64 = 1e-9;
+const MIN_SECONDS: f64 = 1e-9;
 
 /// A resource that samples need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
@@ -63,6 +63,7 @@ impl Times {
 
     /// The bottleneck.
     pub fn bound(&self) -> Resource {
+        // Of equal times, the first resource wins.
         let longest = self.all().into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
         longest.map_or(Resource::Step, |(resource, _)| resource)
     }
@@ -74,7 +75,7 @@ impl Times {
 
     /// The possible samples per second.
     pub fn samples_per_second(&self) -> f64 {
-        1.0 / self.longest().max(LEAST)
+        1.0 / self.longest().max(MIN_SECONDS)
     }
 }
 

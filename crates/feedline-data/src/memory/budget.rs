@@ -22,7 +22,7 @@ use super::{Cancel, Cancelled, MachineShare, NoMemory};
 /// The default budget if the machine's memory is unknown.
 const FALLBACK: u64 = 1_000_000_000;
 /// Upper limit of the default budget.
-const MOST_UNASKED: u64 = 2_000_000_000;
+const MAX_DEFAULT: u64 = 2_000_000_000;
 /// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
@@ -57,7 +57,7 @@ pub struct Budget {
 #[derive(Debug)]
 enum Limit {
     /// A fixed number.
-    Asked(u64),
+    Fixed(u64),
     /// This loader's share of these bytes. It changes when other loaders start or stop iterating.
     Shared(u64, Arc<MachineShare>),
 }
@@ -86,7 +86,7 @@ struct Ticket {
 struct Active {
     granted: u64,
     /// The used part of the grant.
-    drawn: u64,
+    consumed: u64,
     is_waiting: bool,
 }
 
@@ -109,13 +109,13 @@ impl Budget {
 
     /// A budget of `limit` bytes. No single request may exceed the machine's memory.
     pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
-        Self::limited(Limit::Asked(limit), machine_memory)
+        Self::limited(Limit::Fixed(limit), machine_memory)
     }
 
     /// A budget of `asked` bytes. By default this loader's share of an eighth of the machine's memory, at most 2 GB.
     pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
-        let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
-        let limit = asked.map_or_else(|| Limit::Shared(unasked(), Arc::clone(share)), Limit::Asked);
+        let default_bytes = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MAX_DEFAULT));
+        let limit = asked.map_or_else(|| Limit::Shared(default_bytes(), Arc::clone(share)), Limit::Fixed);
         Self::limited(limit, machine_memory)
     }
 
@@ -132,7 +132,7 @@ impl Budget {
     /// alone is granted memory, until enough is returned.
     pub fn limit(&self) -> u64 {
         match &self.limit {
-            Limit::Asked(bytes) => *bytes,
+            Limit::Fixed(bytes) => *bytes,
             Limit::Shared(bytes, share) => share.bytes(*bytes),
         }
     }
@@ -146,6 +146,7 @@ impl Budget {
 
     /// Sets the batch that the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
+        // A sample that was not due may be due now, so the waiters look again.
         self.account.lock().fronts.insert(front.run, front.batch);
         self.released.notify_all();
     }
@@ -205,6 +206,7 @@ impl Account {
     fn is_first_in_line(&self, ticket: Ticket) -> bool {
         let is_due = self.is_due(ticket.batch);
         let is_before = |other: &Ticket| other.batch.run == ticket.batch.run || !is_due || self.is_due(other.batch);
+        // Tickets are ordered by run, batch, slot and number, so the range has all samples that are needed sooner.
         !self.active.range(..ticket).any(|(other, active)| active.is_waiting && is_before(other))
     }
 
@@ -212,6 +214,7 @@ impl Account {
         let is_first_in_line = self.is_first_in_line(ticket);
         let fits = self.used.saturating_add(bytes) <= limit;
         let is_due = self.is_due(ticket.batch);
+        // A waiting sample holds no memory, so nothing else can grow meanwhile.
         let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
@@ -240,21 +243,23 @@ impl Working {
     pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);
-        let (granted, needed) = (entry.granted, entry.drawn.saturating_add(bytes));
+        let (granted, needed) = (entry.granted, entry.consumed.saturating_add(bytes));
         if needed <= granted {
-            entry.drawn = needed;
+            entry.consumed = needed;
             return Ok(Duration::ZERO);
         }
         let missing = needed - granted;
         if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit()) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
+        // A sample that holds memory must not wait: two such samples could wait for each other. It gives up and starts again
+        // with more.
         if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
         // The lock is still held. Otherwise another sample could take the free memory, and this one would wait while holding some.
         let waited = self.grant_from(account, missing, cancel)?;
-        self.budget.account.lock().entry(self.ticket).drawn = needed;
+        self.budget.account.lock().entry(self.ticket).consumed = needed;
         Ok(waited)
     }
 
@@ -292,6 +297,8 @@ impl Working {
                 // Another waiting sample may now be the one that runs alone.
                 self.budget.released.notify_all();
             }
+            // With a time limit, because nothing notifies when the token is cancelled or when the limit of a shared budget
+            // changes.
             self.budget.released.wait_for(&mut account, CANCEL_POLL);
         }
         account.take(bytes);
@@ -305,6 +312,8 @@ impl Working {
     pub(crate) fn end_keeping(self, kept: u64) {
         let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);
+        // Kept bytes leave the grant but stay in `used`. If more is kept than was granted, the rest is added. `Drop` then
+        // returns only what is left of the grant.
         let missing = kept.saturating_sub(entry.granted);
         entry.granted = entry.granted.saturating_sub(kept);
         account.take(missing);
@@ -317,6 +326,7 @@ impl Drop for Working {
         if let Some(active) = account.active.remove(&self.ticket) {
             account.used -= active.granted;
         }
+        // Waiters take the lock when they wake up, so it is released first.
         drop(account);
         self.budget.released.notify_all();
     }
@@ -401,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_keeps_stays_booked() {
+    fn bytes_that_a_batch_keeps_stay_booked() {
         let budget = Budget::new(100);
         let working = budget.begin(need(0, 0), 0, Patience::Waits);
         working.reserve(60, &Cancel::default()).unwrap();
@@ -424,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn law_7_what_the_consumer_of_one_run_waits_for_is_due_whatever_others_have_delivered() {
+    fn law_7_the_batch_that_a_consumer_waits_for_is_due_whatever_other_runs_delivered() {
         let budget = Budget::new(100);
         budget.set_front(need(2, 0));
         budget.set_front(need(1, 9));

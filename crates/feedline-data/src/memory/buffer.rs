@@ -12,17 +12,18 @@ impl Buffer {
     pub(crate) fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
         if bytes.len() < len {
             bytes.try_reserve_exact(len - bytes.len()).ok()?;
+            // Only bytes beyond the old length are cleared.
             bytes.resize(len, 0);
         }
         Some(Self { bytes, len })
     }
 
-    /// What it holds.
+    /// The content.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// What it holds, for change.
+    /// The content, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }

@@ -15,6 +15,7 @@ pub struct Cancelled;
 impl Cancel {
     /// Asks all holders of the token to stop.
     pub fn cancel(&self) {
+        // Release and acquire: a thread that sees the flag also sees what was written before it was set.
         self.0.store(true, Ordering::Release);
     }
 

@@ -27,6 +27,7 @@ impl HeldBytes {
 
     /// Takes over everything from `other`, in the same budget.
     pub fn absorb(&mut self, mut other: Self) {
+        // `other` is dropped with 0 bytes, so it returns nothing.
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn law_5_held_bytes_are_returned_once_whoever_holds_them_last() {
+    fn law_5_held_bytes_are_returned_exactly_once() {
         let budget = Budget::new(100);
         let used = || budget.snapshot().used;
         let (mut batch, mut sample) = (HeldBytes::new(&budget, 60), HeldBytes::new(&budget, 30));

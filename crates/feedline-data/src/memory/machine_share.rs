@@ -74,6 +74,7 @@ impl MachineShare {
     }
 
     fn iterating(&self) -> usize {
+        // A loader may ask before it counts as iterating. The counter guards no other data, so relaxed is enough.
         self.iterating.load(Ordering::Relaxed).max(1)
     }
 }

@@ -15,6 +15,6 @@ pub enum NoMemory {
     TooLarge { bytes: u64, memory: u64 },
     #[error("the system has no {bytes} bytes left")]
     Exhausted { bytes: u64 },
-    #[error("{bytes} bytes are more than the {limit} that are sent in one reply")]
+    #[error("{bytes} bytes are too many for one reply; the limit is {limit}")]
     Limited { bytes: u64, limit: u64 },
 }

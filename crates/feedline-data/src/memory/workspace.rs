@@ -79,6 +79,7 @@ impl Workspace {
                 self.memory_wait += working.reserve(bytes as u64, &self.cancel)?;
                 Ok(())
             }
+            // Without a budget, as in tests and tools, every request is granted.
             None => Ok(self.cancel.check()?),
         }
     }
@@ -91,6 +92,7 @@ impl Workspace {
 
     /// Memory to grow into: the smallest spare buffer that holds `len`, else the largest, else a new one.
     pub(crate) fn spare_memory(&mut self, len: usize) -> Vec<u8> {
+        // `false` sorts before `true`: buffers that are large enough come first, the tightest fit before all.
         let rank = |bytes: &Vec<u8>| (bytes.len() < len, bytes.len().abs_diff(len));
         let best = (0..self.spare.len()).min_by_key(|&number| rank(&self.spare[number]));
         best.map(|number| self.spare.swap_remove(number)).unwrap_or_default()

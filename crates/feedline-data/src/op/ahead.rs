@@ -23,6 +23,7 @@ impl<'a> Ahead<'a> {
     /// The part of a picture that the next op on its field needs. `None` if it needs all of it.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
         let Self { chain, first, .. } = *self;
+        // Only the very next op on the field counts: it sees the picture as it was decoded.
         let next = first + chain.ops()[first..].iter().position(|op| works_on(op, field))?;
         chain.ops()[next].op().needs(&chain.draw(next, self.request), facts)
     }
@@ -35,7 +36,7 @@ impl<'a> Ahead<'a> {
         sides: [usize; 3],
         foreground: &mut dyn FnMut(&str) -> Option<Arc<Foreground>>,
     ) -> Option<Region> {
-        let (number, op) = self.next_to_move(field)?;
+        let (number, op) = self.next_moving_op(field)?;
         let draw = self.chain.draw(number, self.request);
         let mut of_label = || foreground(self.label_of(number, op)?);
         op.op().needs_region(&draw, sides, &mut of_label).filter(|region| region.is_inside(sides))
@@ -43,37 +44,39 @@ impl<'a> Ahead<'a> {
 
     /// Whether a later op may ask for the foreground of a label in its current state.
     pub fn asks_for_foreground(&self, label: &str) -> bool {
-        self.asker(label).is_some()
+        self.foreground_op(label).is_some()
     }
 
     /// Whether a later op will ask for it, with the draws of this sample.
     pub fn will_ask_for_foreground(&self, label: &str) -> bool {
-        self.asker(label)
+        self.foreground_op(label)
             .is_some_and(|(number, op)| op.op().will_look_for_foreground(&self.chain.draw(number, self.request)))
     }
 
     /// The op that may ask for the foreground of a label in its current state.
-    pub(super) fn asker(&self, label: &str) -> Option<(usize, &'a PlannedOp)> {
+    pub(super) fn foreground_op(&self, label: &str) -> Option<(usize, &'a PlannedOp)> {
         let asks = |&(number, op): &(usize, &'a PlannedOp)| {
             op.op().looks_for_foreground() && self.label_of(number, op) == Some(label)
         };
-        self.next_to_move(label).filter(asks)
+        self.next_moving_op(label).filter(asks)
     }
 
     /// The next op on a field that moves elements, if no op moves its fields before.
-    fn next_to_move(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
+    fn next_moving_op(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
         let Self { chain, first, .. } = *self;
         let moves = |name: &str| {
             let mut behind = chain.ops().iter().enumerate().skip(first);
             behind.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
         };
         let (number, op) = moves(field)?;
-        let come_unmoved = op.op().on().names().all(|name| moves(name).is_some_and(|(other, _)| other == number));
-        come_unmoved.then_some((number, op))
+        // An op that crops image and label together needs the same region of both, so neither may have been moved before.
+        let are_unmoved = op.op().on().names().all(|name| moves(name).is_some_and(|(other, _)| other == number));
+        are_unmoved.then_some((number, op))
     }
 
     /// The label of op number `number`, if no op changes it before. The foreground of a changed label is not known yet.
     fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
+        // By the loaded kind: the foreground is known for the label as it is stored.
         let is_label = |name: &str| matches!(self.chain.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
         let label = op.op().on().names().find(|name| is_label(name))?;
         let mut between = self.chain.ops()[self.first..number].iter().filter(|op| works_on(op, label));

@@ -58,20 +58,21 @@ impl Op for Cast {
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         for name in self.on.names() {
             let Volume { dtype, is_label, .. } = *volume(sample, name)?;
-            let wanted = self.dtype_of(is_label);
-            if wanted == dtype {
+            let new_dtype = self.dtype_of(is_label);
+            if new_dtype == dtype {
+                // Without a change the volume keeps its memory, which may be its slot.
                 continue;
             }
             let old = sample.take_volume(name)?;
             let sides = old.excerpt.map_or(old.sides, |excerpt| excerpt.sides);
             let shape = crate::batch::volume_shape(old.channels, sides);
-            let mut memory = sample.output(name, wanted, &shape, workspace)?;
-            let (from, to) = (PIECE * dtype.bytes(), PIECE * wanted.bytes());
+            let mut memory = sample.output(name, new_dtype, &shape, workspace)?;
+            let (from, to) = (PIECE * dtype.bytes(), PIECE * new_dtype.bytes());
             for (source, target) in old.memory.chunks(from).zip(memory.chunks_mut(to)) {
                 workspace.cancel().check()?;
-                cast(source, dtype, target, wanted);
+                cast(source, dtype, target, new_dtype);
             }
-            let new = old.with_memory(memory, wanted);
+            let new = old.with_memory(memory, new_dtype);
             sample.give_back(name, old.memory, workspace);
             sample.put(name, Value::Volume(new));
         }
@@ -96,6 +97,7 @@ macro_rules! with_number {
 }
 
 fn cast(source: &[u8], from: Dtype, target: &mut [u8], to: Dtype) {
+    // One instance for each pair of types: inside the loop both are fixed, so the compiler can vectorise it.
     with_number!(from, From, with_number!(to, To, cast_all::<From, To>(source, target)));
 }
 
@@ -103,6 +105,7 @@ fn cast_all<A: CastNumber, B: CastNumber>(source: &[u8], target: &mut [u8]) {
     let (from, to) = (size_of::<A>(), size_of::<B>());
     for (source, target) in source.chunks_exact(from).zip(target.chunks_exact_mut(to)) {
         let number = A::read(source);
+        // Integers up to 32 bits are exact in float64. Between integers the conversion is exact and saturates.
         let is_exact = A::IS_WHOLE && (B::IS_WHOLE || size_of::<A>() > 4);
         let cast = if is_exact { B::of_whole(number.whole()) } else { B::of_float(number.float()) };
         cast.write(target);

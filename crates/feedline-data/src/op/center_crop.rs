@@ -25,12 +25,14 @@ impl CenterCrop {
     fn padding(&self, width: u32, height: u32) -> Padding {
         let (target_height, target_width) = self.size.height_width();
         let (x, y) = (target_width.saturating_sub(width), target_height.saturating_sub(height));
+        // As in torchvision: an odd missing pixel is added at the right or bottom.
         Padding { left: x / 2, top: y / 2, right: x.div_ceil(2), bottom: y.div_ceil(2) }
     }
 
     fn rect(&self, width: u32, height: u32) -> Rect {
         let (target_height, target_width) = self.size.height_width();
-        let middle = |has: u32, wants: u32| (f64::from(has - wants) / 2.0).round_ties_even() as u32;
+        // Python's `round`, which torchvision uses, rounds a half to the even neighbour.
+        let middle = |side: u32, target: u32| (f64::from(side - target) / 2.0).round_ties_even() as u32;
         Rect {
             left: middle(width, target_width),
             top: middle(height, target_height),
@@ -58,6 +60,7 @@ impl Op for CenterCrop {
 
     fn needs(&self, _: &Draw, facts: Facts) -> Option<Need> {
         let Facts { width, height } = facts;
+        // A picture that is padded is needed as a whole.
         self.padding(width, height).is_none().then(|| Need { rect: self.rect(width, height), resized: None })
     }
 

@@ -53,12 +53,16 @@ impl OpChain {
     /// during loading.
     pub fn work_hint(&self, number: usize, request: SampleRequest) -> WorkHint {
         let (op, draw) = (self.ops[number].op(), self.draw(number, request));
+        // Draws are computed, not stored, so the work is known before any data is read.
         if !op.fires(&draw) {
             return WorkHint::Idle;
         }
         let ahead = self.ahead_from(0, request);
-        let is_found_before =
-            || op.on().names().any(|name| ahead.asker(name).is_some_and(|(asker, _)| asker == number));
+        let is_found_before = || {
+            op.on()
+                .names()
+                .any(|name| ahead.foreground_op(name).is_some_and(|(foreground_op, _)| foreground_op == number))
+        };
         if op.will_look_for_foreground(&draw) && !is_found_before() { WorkHint::Search } else { WorkHint::Usual }
     }
 

@@ -51,6 +51,7 @@ impl Op for ClipNormalize {
         self.on.names().try_for_each(|name| {
             change_floats(sample, name, workspace, |_, elements| {
                 for element in elements {
+                    // NaN stays NaN: `clamp` does not hide a damaged volume.
                     *element = ((f32::from_ne_bytes(*element).clamp(low, high) - mean) / std).to_ne_bytes();
                 }
             })

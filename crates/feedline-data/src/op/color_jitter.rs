@@ -91,6 +91,7 @@ impl ColorJitter {
             JitterStep::Saturation(factor(6, self.saturation)),
             JitterStep::Hue(draw.between(7, low, high)),
         ];
+        // Fisher-Yates shuffle with draws 1 to 3. The strengths use draws 4 to 7.
         for last in (1..steps.len()).rev() {
             steps.swap(last, draw.below(last as u32, last as u64 + 1) as usize);
         }
@@ -108,6 +109,7 @@ impl JitterStep {
     }
 
     fn apply(self, rgb: &mut [u8], cancel: &Cancel) -> Result<(), OpError> {
+        // Contrast blends with the mean of the picture as it is before this step.
         let mean = if let Self::Contrast(_) = self { mean_luma(rgb) } else { 0.0 };
         for part in rgb.chunks_mut(CANCEL_STRIDE * 3) {
             cancel.check()?;
@@ -152,6 +154,7 @@ fn mean_luma(rgb: &[u8]) -> f32 {
 #[expect(clippy::float_cmp, reason = "the greatest of three is one of them")]
 fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
     let [r, g, b] = pixel.map(|value| f32::from(value) / 255.0);
+    // RGB to HSV, add the turn to the hue, and back. A grey pixel has no hue.
     let (high, low) = (r.max(g).max(b), r.min(g).min(b));
     let range = high - low;
     if range == 0.0 {
@@ -166,6 +169,7 @@ fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
     } else {
         4.0 + to_green - to_red
     };
+    // The hue is a fraction of the circle. Adding 1 keeps it positive, then its integer part is dropped.
     let mut hue = sixths / 6.0 + 1.0 + turn;
     hue -= hue.floor();
     let sector = hue * 6.0;
@@ -181,6 +185,7 @@ fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
         4 => [t, p, high],
         _ => [high, p, q],
     };
+    // torchvision's conversion from float to uint8: `value * (255 + 1 - 1e-3)`, truncated.
     rgb.map(|value| (value * (256.0 - 1e-3)) as u8)
 }
 
@@ -202,6 +207,7 @@ impl Op for ColorJitter {
             }
         }
         let [low, high] = self.hue.turns();
+        // Hue is a fraction of the circle, so half a turn in both directions reaches every hue.
         if !(low >= -0.5 && low <= high && high <= 0.5) {
             let problem = format!("hue is {}; it has to lie within -0.5 and 0.5", self.hue);
             return Err(CheckError::Parameter(problem));
@@ -232,6 +238,7 @@ impl Op for ColorJitter {
         let steps = self.steps(draw);
         for name in self.on.names() {
             let source = sample.take_pixels(name)?;
+            // A user's function may have returned grey pixels, which `check` could not see.
             if source.channels != 3 {
                 return Err(FieldError::Unfit {
                     name: name.to_owned(),

@@ -123,19 +123,23 @@ impl DecodeImage {
         let need = need(facts);
         let (channels, is_mask) = (decoding.mode.channels(), matches!(decoding.mode, Mode::Mask));
         let crop = need.map_or_else(|| Rect::whole(facts.width, facts.height), |need| decoding.crop(&header, need));
+        // The decoder rejects larger pictures itself. Reserving memory for them would only turn that error into a wait.
         if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
             workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
         }
         let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
+        // A buffer of an earlier sample is reused. The decoder grows it if it is too small.
         let pixels = workspace.spare_memory(area * usize::from(channels));
         let mut picture = Picture { width: 0, height: 0, channels: 0, pixels };
         let cancel = workspace.cancel().clone();
         let cancel = || cancel.is_cancelled();
         let options = decoding.options(need, &cancel);
+        // Without a need and with the whole file, nothing can be skipped.
         let part = match need {
             None if encoded.is_whole() => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
             _ => decode_part(bytes, encoded.is_whole(), crop, &options, &mut picture),
         };
+        // It borrows the encoded bytes, which are given back below.
         drop(trimmed);
         let rect = part?;
         let Picture { width, height, channels, pixels } = picture;
@@ -143,6 +147,7 @@ impl DecodeImage {
         let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
         let pixels = match need {
             None => Pixels::packed(memory, width, height, channels, is_mask),
+            // The picture keeps its full size for the crop that follows, but only this part has pixels.
             Some(need) => {
                 let excerpt = Excerpt { rect, divisor: decoding.divisor(&header, need) };
                 Pixels::part(memory, (facts.width, facts.height), excerpt, channels, is_mask)
@@ -164,11 +169,13 @@ fn decode_part(
     picture: &mut Picture,
 ) -> Result<Rect, CodecError> {
     match (codec::decode_part_into(encoded, crop, options, picture), encoded) {
+        // The whole file is in memory, so a wrong index costs only a second attempt.
         (Err(error), codec::Encoded::Indexed { bytes, .. }) if error.is_about_data() && is_whole => {
             tracing::debug!(%error, "decoded without the seek index");
             codec::decode_part_into(codec::Encoded::Whole(bytes), crop, options, picture)
         }
         (Err(error), codec::Encoded::Indexed { .. } | codec::Encoded::Trimmed(_)) if error.is_about_data() => {
+            // The caller loads the whole file and tries again.
             Err(CodecError::Index(BadIndex::of_part()))
         }
         (decoded, _) => decoded,

@@ -39,6 +39,7 @@ impl Decoding {
         let Some(Need { rect, resized: Some((width, height)) }) = need.filter(|_| self.fast) else {
             return Scale::Full;
         };
+        // The part must stay at least as large as the size it is resized to, so that it is only ever made smaller.
         let reaches = |divisor: u32| rect.width >= width * divisor && rect.height >= height * divisor;
         match () {
             () if reaches(8) => Scale::Eighth,
@@ -57,6 +58,7 @@ impl Decoding {
     /// Stored pixels per decoded pixel, along a side.
     pub(crate) fn divisor(&self, header: &Header, need: Need) -> u32 {
         let scale = self.scale(Some(need));
+        // Only JPEG decodes at a scale. Other formats return full size whatever the scale.
         if header.size_at(scale) == (header.width, header.height) { 1 } else { scale.divisor() }
     }
 

@@ -95,16 +95,19 @@ fn sleep(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
         if left.is_zero() {
             return Ok(());
         }
+        // In short turns, so that cancellation ends a long sleep.
         std::thread::sleep(left.min(CANCEL_POLL));
     }
 }
 
 fn spin(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
+    // CPU time, not wall time: the op costs the same on a busy machine.
     let end = thread_cpu_time() + time;
     let mut number = 1_u64;
     while thread_cpu_time() < end {
         cancel.check()?;
         for _ in 0..SPINS {
+            // A step of Knuth's linear congruential generator. `black_box` keeps the compiler from removing the loop.
             number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }

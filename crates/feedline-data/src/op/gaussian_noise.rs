@@ -55,9 +55,11 @@ impl Op for GaussianNoise {
         if !self.fires(draw) {
             return Ok(());
         }
+        // Draw 0 decides whether noise is added, draw 1 its strength, draw 2 the key of the noise.
         let deviation = draw.between(1, 0.0, self.std) as f32;
         let bits = draw.bits(2);
         let key = [bits as u32, (bits >> 32) as u32];
+        // The number of the field is a part of the counter, so each field has noise of its own.
         for (number, name) in self.on.names().enumerate() {
             change_floats(sample, name, workspace, |first, elements| {
                 add_noise(elements, first, deviation, (key, number as u32));
@@ -73,6 +75,7 @@ fn add_noise(elements: &mut [[u8; 4]], first: usize, deviation: f32, (key, field
     let mut noise = [0.0; CHUNK];
     for (chunk, elements) in elements.chunks_mut(CHUNK).enumerate() {
         for (block, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            // Each call of Philox gives four words, so the counter is the element's number divided by 4.
             let number = (first / 4 + chunk * (CHUNK / 4) + block) as u64;
             *words = philox([number as u32, (number >> 32) as u32, field, 0], key);
         }
@@ -88,10 +91,12 @@ fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
     let mut tails = [0.0; CHUNK];
     for ((word, out), tail) in words.iter().zip(out.iter_mut()).zip(&mut tails) {
         let share = share(*word);
+        // Giles: w = -ln(1 - x^2) with x = 2 share - 1, and 1 - x^2 = 4 share (1 - share), which has no cancellation near x = 1.
         *tail = -ln(4.0 * share * (1.0 - share));
         *out = std::f32::consts::SQRT_2 * near(*tail) * (2.0 * share - 1.0);
     }
     for ((word, out), tail) in words.iter().zip(out).zip(tails) {
+        // Giles uses a second polynomial from w = 5 on. That is about one number in 300.
         if tail >= 5.0 {
             *out = std::f32::consts::SQRT_2 * far(tail) * (2.0 * share(*word) - 1.0);
         }
@@ -101,6 +106,7 @@ fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
 /// The cumulative probability of a number, at the centre of its step: neither 0 nor 1.
 #[inline]
 fn share(word: u32) -> f32 {
+    // The upper 23 bits, plus a half: exact in float32.
     ((word >> 9).cast_signed() as f32 + 0.5) * (1.0 / (1 << 23) as f32)
 }
 
@@ -142,6 +148,7 @@ fn far(tail: f32) -> f32 {
 fn ln(value: f32) -> f32 {
     /// The bits of the square root of a half: mantissas are taken from there to twice that.
     const LOWEST: u32 = 0x3f35_04f3;
+    // Splits value = 2^exponent * (1 + part), with 1 + part between sqrt(1/2) and sqrt(2).
     let bits = value.to_bits().wrapping_sub(LOWEST).cast_signed();
     let exponent = (bits >> 23) as f32;
     let part = f32::from_bits((bits & 0x007f_ffff).cast_unsigned() + LOWEST) - 1.0;
@@ -160,6 +167,7 @@ fn ln(value: f32) -> f32 {
             0.333_333_3,
         ],
     );
+    // ln(1 + p) = p - p^2/2 + p^3 * polynomial(p), and ln(2^e) = e ln 2.
     part + (rest * part * square - 0.5 * square) + exponent * std::f32::consts::LN_2
 }
 
@@ -167,6 +175,7 @@ fn ln(value: f32) -> f32 {
 #[inline]
 fn polynomial(at: f32, coefficients: [f32; 9]) -> f32 {
     let [a, b, c, d, e, f, g, h, i] = coefficients;
+    // Horner's rule, without fused multiply-add, so that every machine rounds alike.
     (((((((a * at + b) * at + c) * at + d) * at + e) * at + f) * at + g) * at + h) * at + i
 }
 
@@ -201,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_of_an_element_is_a_look_up_whatever_is_around_it() {
+    fn the_noise_of_an_element_does_not_depend_on_the_others() {
         let mut all = vec![[0; 4]; 5000];
         let (front, back) = all.split_at_mut(1000);
         add_noise(front, 0, 1.0, ([3, 4], 0));

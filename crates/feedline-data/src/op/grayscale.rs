@@ -23,6 +23,7 @@ pub(super) struct Grayscale {
 
 /// ITU-R 601-2 luma in fixed point, as Pillow computes it.
 pub(super) fn luma(rgb: [u8; 3]) -> u8 {
+    // 0.299, 0.587 and 0.114 times 2^16. Adding 2^15 rounds.
     ((u32::from(rgb[0]) * 19595 + u32::from(rgb[1]) * 38470 + u32::from(rgb[2]) * 7471 + 0x8000) >> 16) as u8
 }
 
@@ -54,6 +55,7 @@ impl Op for Grayscale {
             for (y, row) in rows.enumerate() {
                 let from = &source.memory[source.offset + y * source.stride..][..source.row_bytes()];
                 for (out, pixel) in row.chunks_exact_mut(channels).zip(from.chunks_exact(source.channels.into())) {
+                    // A pixel with one channel is grey already.
                     out.fill(if let [r, g, b] = *pixel { luma([r, g, b]) } else { pixel[0] });
                 }
             }

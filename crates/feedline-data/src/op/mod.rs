@@ -209,6 +209,7 @@ pub enum OpError {
 impl From<NoMemory> for OpError {
     fn from(memory: NoMemory) -> Self {
         match memory {
+            // A cancelled wait for memory is a cancellation of the run, not a failure of the sample.
             NoMemory::Cancelled(cancelled) => Self::Cancelled(cancelled),
             other => Self::Memory(other),
         }

@@ -39,6 +39,7 @@ pub(super) struct Normalize {
 
 impl Normalize {
     fn affine(&self) -> Affine {
+        // A single mean applies to all channels.
         let at = |values: &[f64], channel: usize| values[channel.min(values.len() - 1)];
         Affine {
             scale: std::array::from_fn(|c| (1.0 / at(&self.std, c)) as f32),
@@ -68,7 +69,7 @@ impl Op for Normalize {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         let problem = if self.mean.is_empty() || self.mean.len() != self.std.len() {
-            Some(format!("mean has {} values and std {}; they have to be as many", self.mean.len(), self.std.len()))
+            Some(format!("mean has {} values and std {}; they need the same number", self.mean.len(), self.std.len()))
         } else if self.std.iter().any(|&std| std.is_nan() || std <= 0.0) {
             Some(format!("std is {:?}; each has to be above 0", self.std))
         } else {
@@ -108,6 +109,7 @@ impl Op for Normalize {
                         FieldError::Unfit { name: name.to_owned(), has, needs: "as many as mean and std" }.into()
                     );
                 }
+                // Conversion and normalisation in one pass over the pixels.
                 convert(sample, name, (self.dtype, self.layout), Some(&affine), workspace)?;
             } else {
                 let mut tensor = sample.take_tensor(name)?;
@@ -130,7 +132,9 @@ fn scale_in_place(tensor: &mut Tensor<'_>, axes: Axes, channels: usize, affine: 
     let elements = tensor.shape.iter().product::<usize>();
     let plane = elements / channels;
     let channel_of = |element: usize| match axes {
+        // Channels last: they alternate from element to element.
         Axes::Hwc => element % channels,
+        // Channels first: each channel is one plane of consecutive elements.
         Axes::Chw | Axes::Unknown => element / plane.max(1),
     };
     let change = |element: usize, value: f32| {
@@ -153,6 +157,6 @@ fn scale_in_place(tensor: &mut Tensor<'_>, axes: Axes, channels: usize, affine: 
                 *bytes = bf16::from_f32(change(element, bf16::from_ne_bytes(*bytes).to_f32())).to_ne_bytes();
             }
         }
-        _ => unreachable!("the caller has looked at the element type"),
+        _ => unreachable!("the caller has checked the element type"),
     }
 }

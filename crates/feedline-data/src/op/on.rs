@@ -55,6 +55,7 @@ impl On {
         if self.0.is_empty() {
             return Err(CheckError::NoFields);
         }
+        // An op would run on such a field twice.
         if let Some(twice) = self.0.iter().enumerate().find(|(number, name)| self.0[..*number].contains(name)) {
             return Err(CheckError::Parameter(format!("on names field {:?} twice", twice.1)));
         }

@@ -54,6 +54,7 @@ pub(super) fn pad<'s>(
     let shape = pixel_shape(height as usize, width as usize, source.channels, source.is_mask);
     let mut memory = sample.output(name, Dtype::U8, &shape, workspace)?;
     let row_bytes = width as usize * channels;
+    // The source column of each target column is the same for all rows.
     let columns: Vec<Option<u32>> = (0..width).map(|x| origin(x, padding.left, source.width, mode)).collect();
     for (y, row) in memory.chunks_exact_mut(row_bytes).enumerate() {
         let Some(from_y) = origin(y as u32, padding.top, source.height, mode) else {
@@ -82,10 +83,12 @@ fn origin(at: u32, before: u32, len: u32, mode: PaddingMode) -> Option<u32> {
         PaddingMode::Edge => at.clamp(0, len - 1),
         PaddingMode::Reflect if len == 1 => 0,
         PaddingMode::Reflect => {
+            // The mirrored sequence has period 2 (len - 1): 0 1 2 3 2 1 0 1 ...
             let folded = at.rem_euclid(2 * (len - 1));
             if folded < len { folded } else { 2 * (len - 1) - folded }
         }
         PaddingMode::Symmetric => {
+            // With the edge repeated the period is 2 len: 0 1 2 3 3 2 1 0 0 1 ...
             let folded = at.rem_euclid(2 * len);
             if folded < len { folded } else { 2 * len - 1 - folded }
         }

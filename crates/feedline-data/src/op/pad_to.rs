@@ -1,4 +1,4 @@
-//! Pads volumes to a least size. Short sides are padded at both ends, half of it (rounded down) in front.
+//! Pads volumes to a minimum size. A short side is padded at both ends, with half of the elements (rounded down) in front.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -97,8 +97,8 @@ impl Op for PadTo {
     }
 }
 
-fn padded_sides(sides: [usize; 3], least: [usize; 3]) -> [usize; 3] {
-    std::array::from_fn(|axis| sides[axis].max(least[axis]))
+fn padded_sides(sides: [usize; 3], minimum: [usize; 3]) -> [usize; 3] {
+    std::array::from_fn(|axis| sides[axis].max(minimum[axis]))
 }
 
 /// How one channel is padded.
@@ -121,22 +121,24 @@ impl Padding<'_> {
         // The source index of an element along an axis. `None` for an added element.
         let from = |axis: usize, place: usize| match place.checked_sub(front[axis]) {
             Some(old_place) if old_place < old[axis] => Some(old_place),
+            // `None` lies before the volume, `Some` after it.
             outside if mode == PadMode::Edge => Some(outside.map_or(0, |_| old[axis] - 1)),
             _ => None,
         };
         let row_bytes = new[2] * element;
         for (number, target) in target.chunks_exact_mut(row_bytes).enumerate() {
             let (Some(z), Some(y)) = (from(0, number / new[1]), from(1, number % new[1])) else {
+                // The whole row lies outside the volume.
                 repeat(fill, target);
                 continue;
             };
             let row = &source[(z * old[1] + y) * old[2] * element..][..old[2] * element];
             let (before, rest) = target.split_at_mut(front[2] * element);
-            let (middle, behind) = rest.split_at_mut(row.len());
+            let (middle, after) = rest.split_at_mut(row.len());
             middle.copy_from_slice(row);
             let is_edge = mode == PadMode::Edge;
             repeat(if is_edge { &row[..element] } else { fill }, before);
-            repeat(if is_edge { &row[row.len() - element..] } else { fill }, behind);
+            repeat(if is_edge { &row[row.len() - element..] } else { fill }, after);
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) enum Interpolation {
 impl Interpolation {
     fn filter(self, is_mask: bool) -> Filter {
         match self {
+            // A mean of two labels would be a third label.
             _ if is_mask => Filter::Nearest,
             Self::Nearest => Filter::Nearest,
             Self::Bilinear => Filter::Bilinear,
@@ -41,6 +42,7 @@ pub(super) fn common_size(sample: &mut Sample<'_>, on: &On) -> Result<(u32, u32)
                 return Err(crate::batch::FieldError::Kind { name: name.to_owned(), has, needs: "pixels" }.into());
             }
         };
+        // One draw applies to all fields, for example to a picture and its mask, so all must have one size.
         match first {
             None => first = Some((name, width, height)),
             Some((_, w, h)) if (w, h) == (width, height) => {}
@@ -73,6 +75,7 @@ pub(super) fn resize(
 ) -> Result<(), OpError> {
     for name in on.names() {
         let source = sample.take_pixels(name)?;
+        // Resampling to the same size would change nothing.
         if (source.height, source.width) == (height, width) {
             sample.put(name, Value::Pixels(source));
             continue;
@@ -95,6 +98,7 @@ pub(super) fn pack<'s>(
     source: Pixels<'s>,
     workspace: &mut Workspace,
 ) -> Result<Pixels<'s>, OpError> {
+    // A crop is a view of a larger picture, whose other bytes must not change.
     if source.is_packed() {
         return Ok(source);
     }

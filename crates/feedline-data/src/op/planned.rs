@@ -28,6 +28,7 @@ pub struct UnwritableOp {
 impl PlannedOp {
     /// An op whose parameters are plain data.
     pub(super) fn of_data<O: Op + Serialize + 'static>(name: &str, op: O) -> Self {
+        // From the parsed op, not from the user's table: defaults become explicit, and equal ops have equal texts.
         let params = toml::Table::try_from(&op).expect("parameters of an op are plain data");
         Self::new(name, Arc::new(op), params)
     }
@@ -73,6 +74,8 @@ impl PlannedOp {
         let decodes =
             |op: &Self, field: &str| &*op.name == "DecodeImage" && op.op.on().names().any(|name| name == field);
         self.op.check(types).map_err(|cause| {
+            // If a decoder comes later in the chain, the order of the ops is wrong. That message helps more than "add
+            // DecodeImage".
             let decoder = match &cause {
                 CheckError::Needs { field, has: Kind::Bytes, .. } => later.iter().find(|op| decodes(op, field)),
                 _ => None,

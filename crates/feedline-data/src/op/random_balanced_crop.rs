@@ -49,6 +49,7 @@ impl Op for RandomBalancedCrop {
         }
         let is_label = |kind: &Kind| match kind {
             Kind::Volume(volume) => volume.is_label && volume.dtype == Dtype::U8,
+            // Checked at run time, in `apply`.
             Kind::Any => true,
             _ => false,
         };
@@ -67,17 +68,22 @@ impl Op for RandomBalancedCrop {
     fn needs_region(&self, draw: &Draw, sides: [usize; 3], foreground: &mut FindForeground<'_>) -> Option<Region> {
         let size = self.size.sides();
         if (0..3).any(|axis| sides[axis] < size[axis]) {
+            // The volume is too small. `apply` reports both sizes.
             return None;
         }
         let target = if self.will_look_for_foreground(draw) { chosen(draw, &*foreground()?) } else { None };
         let start = std::array::from_fn(|axis| {
             let (side, last) = (size[axis], sides[axis] - size[axis]);
+            // A number from 0 to `bound`, both included. Draw 0 decides whether, 1 and 2 which box, 3 to 5 where along each
+            // axis.
             let below = |bound: usize| draw.below(3 + axis as u32, bound as u64 + 1) as usize;
             match target {
                 None => below(last),
                 Some(Region { start, sides }) if sides[axis] <= side => {
+                    // A box that is shorter than the region: the region starts before it by at most the difference.
                     start[axis].saturating_sub(below(side - sides[axis])).min(last)
                 }
+                // A longer box: the region lies anywhere inside it.
                 Some(Region { start, sides }) => start[axis] + below(sides[axis] - side),
             }
         });
@@ -104,6 +110,7 @@ impl Op for RandomBalancedCrop {
             let name = self.on.names().collect::<Vec<_>>().join(", ");
             return Err(FieldError::Unfit { name, has, needs: "a label among its fields" }.into());
         }
+        // `needs_region` cannot fail, so an error of the search is passed on the side.
         let mut failure: Option<OpError> = None;
         let mut foreground = || {
             let found = volume(sample, label?).and_then(|label| label.foreground(workspace).map_err(OpError::from));
@@ -121,15 +128,16 @@ impl Op for RandomBalancedCrop {
 /// Narrows a volume to a region. A volume that is already that region is left alone.
 fn crop(sample: &mut Sample<'_>, name: &str, region: Region, workspace: &mut Workspace) -> Result<(), OpError> {
     let volume = sample.take_volume(name)?;
-    let there = volume.excerpt.unwrap_or(Region::whole(volume.sides));
-    assert!(there.contains(&region), "{there:?} is there, but {region:?} is needed");
+    let loaded = volume.excerpt.unwrap_or(Region::whole(volume.sides));
+    assert!(loaded.contains(&region), "{loaded:?} is in memory, but {region:?} is needed");
     let Volume { dtype, channels, spacing, is_label, .. } = volume;
-    let memory = if there == region {
+    // Loading has read only this region already.
+    let memory = if loaded == region {
         volume.memory
     } else {
         let mut memory = sample.output(name, dtype, &volume_shape(channels, region.sides), workspace)?;
-        let inner = region.within(&there);
-        inner.copy_from(&volume.memory, channels, there.sides, dtype.bytes(), &mut memory);
+        let inner = region.within(&loaded);
+        inner.copy_from(&volume.memory, channels, loaded.sides, dtype.bytes(), &mut memory);
         sample.give_back(name, volume.memory, workspace);
         memory
     };

@@ -53,6 +53,7 @@ impl Op for RandomBrightness {
         if !self.fires(draw) {
             return Ok(());
         }
+        // Draw 0 decides whether the op applies.
         let factor = draw.between(1, 1.0 - self.factor, 1.0 + self.factor) as f32;
         self.on.names().try_for_each(|name| {
             change_floats(sample, name, workspace, |_, elements| {

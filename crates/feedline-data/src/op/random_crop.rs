@@ -48,6 +48,7 @@ impl RandomCrop {
         };
         if self.pad_if_needed {
             let (target_height, target_width) = self.size.height_width();
+            // As in torchvision, the missing pixels are added on both sides, each time in full.
             let x = target_width.saturating_sub(width + padding.left + padding.right);
             let y = target_height.saturating_sub(height + padding.top + padding.bottom);
             padding.left += x;
@@ -62,6 +63,7 @@ impl RandomCrop {
         let (target_height, target_width) = self.size.height_width();
         let (x, y) = (width.checked_sub(target_width)?, height.checked_sub(target_height)?);
         Some(Rect {
+            // Plus one, because the last place is allowed too.
             top: draw.below(0, u64::from(y) + 1) as u32,
             left: draw.below(1, u64::from(x) + 1) as u32,
             width: target_width,
@@ -77,6 +79,7 @@ impl Op for RandomCrop {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.size.check()?;
+        // The smallest picture needs the most padding.
         let padding = self.padding(1, 1);
         if [padding.left, padding.top, padding.right, padding.bottom].iter().any(|&side| side > MAX_SIDE) {
             return Err(CheckError::Parameter(format!("padding exceeds {MAX_SIDE}")));
@@ -100,6 +103,7 @@ impl Op for RandomCrop {
 
     fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
         let Facts { width, height } = facts;
+        // A padded picture is needed as a whole.
         let rect = self.rect(draw, width, height).filter(|_| self.padding(width, height).is_none())?;
         Some(Need { rect, resized: None })
     }

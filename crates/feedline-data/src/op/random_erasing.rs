@@ -59,11 +59,15 @@ impl RandomErasing {
         let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
         let (full_width, full_height) = (f64::from(width), f64::from(height));
         (0..ATTEMPTS).find_map(|attempt| {
+            // Draw 0 decides whether to erase. Each attempt has four draws of its own, so a rejected attempt does not shift
+            // later draws.
             let first = 1 + attempt * 4;
             let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            // The aspect ratio is uniform on a logarithmic scale. `libm` gives the same bits on every machine.
             let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
             let erased_height = (area * aspect).sqrt().round_ties_even();
             let erased_width = (area / aspect).sqrt().round_ties_even();
+            // Strictly smaller, as in torchvision: a whole picture is never erased.
             (erased_height < full_height && erased_width < full_width).then(|| {
                 let (erased_width, erased_height) = (erased_width as u32, erased_height as u32);
                 Rect {
@@ -88,6 +92,7 @@ impl RandomErasing {
 /// A standard normal number by the Box-Muller transform of one draw.
 fn normal(draw: &Draw, number: u32) -> f32 {
     let bits = draw.bits(number);
+    // From the open end: above 0, since its logarithm is taken.
     let radius = (f64::from((bits >> 32) as u32) + 1.0) / 4_294_967_296.0;
     let angle = f64::from(bits as u32) / 4_294_967_296.0 * std::f64::consts::TAU;
     (libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle)) as f32
@@ -175,6 +180,7 @@ impl Op for RandomErasing {
         }
         for name in self.on.names() {
             let mut value = match sample.take(name)? {
+                // Pixels may be a view of a larger picture, so they get memory of their own before they change.
                 Value::Pixels(pixels) => Value::Pixels(pack(sample, name, pixels, workspace)?),
                 other => other,
             };
@@ -214,6 +220,7 @@ impl RandomErasing {
                 for x in rect.left as usize..(rect.left + rect.width) as usize {
                     let element = channel * strides.channel + y * strides.row + x * strides.column;
                     let value = self.value(draw, channel, number);
+                    // Counted by channel, row and column in every layout, so CHW and HWC get the same noise.
                     number += 1;
                     match dtype {
                         Dtype::F32 => memory[element * 4..][..4].copy_from_slice(&value.to_ne_bytes()),

@@ -35,6 +35,7 @@ macro_rules! random_flip {
             }
 
             fn is_random(&self) -> bool {
+                // With p = 0 or 1 the op treats all samples alike, so its result can be cached.
                 self.p > 0.0 && self.p < 1.0
             }
 

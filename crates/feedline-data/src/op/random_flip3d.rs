@@ -50,6 +50,7 @@ impl Op for RandomFlip3d {
             return Ok(());
         }
         common_sides(sample, &self.on)?;
+        // The same axes for all fields, so image and label still match.
         let axes = self.axes(draw);
         for name in self.on.names() {
             let Volume { dtype, sides, .. } = *volume(sample, name)?;
@@ -62,6 +63,7 @@ impl Op for RandomFlip3d {
                     _ => flip::<8>(channel, sides, axes, workspace)?,
                 }
             }
+            // The boxes of the foreground are at other places now.
             sample.put(name, Value::Volume(volume.with_foreground(None)));
         }
         Ok(())
@@ -75,6 +77,7 @@ fn flip<const N: usize>(
     workspace: &Workspace,
 ) -> Result<(), Cancelled> {
     if depth_axis {
+        // A plane is contiguous, so the depth axis is flipped by swapping planes, the height axis by swapping rows.
         flip_pieces(volume, height * width * N);
     }
     for plane in volume.chunks_exact_mut(height * width * N) {

@@ -37,8 +37,10 @@ impl RandomResizedCrop {
         let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
         let (full_width, full_height) = (f64::from(width), f64::from(height));
         for attempt in 0..ATTEMPTS {
+            // Each attempt has four draws of its own, so a rejected attempt does not shift later draws.
             let first = attempt * 4;
             let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            // The aspect ratio is uniform on a logarithmic scale. `libm` gives the same bits on every machine.
             let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
             let crop_width = (area * aspect).sqrt().round_ties_even();
             let crop_height = (area / aspect).sqrt().round_ties_even();
@@ -99,11 +101,13 @@ impl Op for RandomResizedCrop {
 
     fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
         let (height, width) = self.size.height_width();
+        // With the target size a decoder may choose a smaller scale, if approximate pixels are allowed.
         Some(Need { rect: self.rect(draw, facts.width, facts.height), resized: Some((width, height)) })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let (width, height) = common_size(sample, &self.on)?;
+        // Only narrows the view. `resize` reads the pixels of the crop and no others.
         crop(sample, &self.on, self.rect(draw, width, height))?;
         resize(sample, &self.on, self.size.height_width(), self.interpolation, workspace)
     }
@@ -116,7 +120,7 @@ mod tests {
     use feedline_order::{Epoch, Occurrence, SampleId, Seed};
 
     #[test]
-    fn crops_lie_inside_and_have_the_asked_area_and_aspect() {
+    fn crops_lie_inside_and_have_the_requested_area_and_aspect() {
         let op = RandomResizedCrop {
             size: Size::Square(224),
             scale: [0.08, 1.0],

@@ -33,6 +33,7 @@ impl ResampleSpacing {
     fn new_sides(&self, sides: [usize; 3], spacing: [f64; 3]) -> [usize; 3] {
         std::array::from_fn(|axis| {
             let side = sides[axis] as f64 * (spacing[axis] / self.spacing[axis]);
+            // The cast truncates, which is the floor of a positive number.
             ((side + TOLERANCE) as usize).max(1)
         })
     }
@@ -46,8 +47,8 @@ impl Op for ResampleSpacing {
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.spacing.iter().try_for_each(|&spacing| check_positive("spacing", spacing))?;
         change_kinds(&self.on, types, |field, kind| {
-            let wanted = if kind.is_label { Dtype::U8 } else { Dtype::F32 };
-            if kind.dtype != wanted {
+            let required = if kind.is_label { Dtype::U8 } else { Dtype::F32 };
+            if kind.dtype != required {
                 let (field, has) = (field.to_owned(), Kind::Volume(kind));
                 let needs = "an image of float32 or a label of uint8";
                 return Err(CheckError::Needs { needs, field, has });
@@ -66,6 +67,7 @@ impl Op for ResampleSpacing {
         let new = self.new_sides(old, spacing);
         for name in self.on.names() {
             let source = sample.take_volume(name)?;
+            // Only the spacing changes: it is set to the requested one.
             if new == old {
                 sample.put(name, Value::Volume(source.with_spacing(Some(self.spacing))));
                 continue;

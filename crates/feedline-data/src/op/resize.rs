@@ -33,12 +33,14 @@ impl Resize {
         };
         let (short, long) = (width.min(height), width.max(height));
         let mut new_short = u64::from(short_target);
+        // Integer division truncates, as `int()` does in torchvision.
         let mut new_long = new_short * u64::from(long) / u64::from(short);
         if let Some(limit) = self.max_size.map(u64::from).filter(|&limit| new_long > limit) {
             new_short = limit * new_short / new_long;
             new_long = limit;
         }
         let side = |side: u64| side.clamp(1, u64::from(MAX_SIDE)) as u32;
+        // The pair is height and width, and the width is the shorter side here.
         if width <= height { (side(new_long), side(new_short)) } else { (side(new_short), side(new_long)) }
     }
 }
@@ -54,7 +56,7 @@ impl Op for Resize {
             (Size::Square(side), Some(limit)) if limit <= side => {
                 Some(format!("max_size is {limit}, but has to exceed size, which is {side}"))
             }
-            (Size::Sides(_), Some(_)) => Some("max_size goes with one number for size, the shorter side".to_owned()),
+            (Size::Sides(_), Some(_)) => Some("max_size needs a single number for size, the shorter side".to_owned()),
             _ => None,
         };
         if let Some(problem) = problem {
@@ -67,6 +69,7 @@ impl Op for Resize {
                     let (height, width) = self.target(width, height);
                     PixelKind { height: Some(height), width: Some(width), ..kind }
                 }
+                // Only the shorter side is fixed. The other one depends on the picture.
                 _ => PixelKind { height: None, width: None, ..kind },
             },
         })

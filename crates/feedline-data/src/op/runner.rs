@@ -56,6 +56,7 @@ impl OpChain {
         for number in range.ops.clone() {
             observer.before(number, sample, workspace);
             let (op, draw) = (self.ops()[number].op(), self.draw(number, request));
+            // A result that is cached or sent must be complete, so the op may not leave out what later ops skip.
             let applied = if range.whole.contains(&number) {
                 op.apply(sample, &draw, workspace)
             } else {

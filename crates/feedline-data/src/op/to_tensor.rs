@@ -84,6 +84,7 @@ pub(super) fn convert(
 ) -> Result<(), OpError> {
     let source = sample.take_pixels(name)?;
     let shape = layout.shape(source.height as usize, source.width as usize, source.channels);
+    // The slot of the batch itself, if this is the last op on the field.
     let mut memory = sample.output(name, dtype, &shape, workspace)?;
     write(source.view(), (dtype, layout), affine, workspace.simd, &mut memory);
     sample.give_back(name, source.memory, workspace);
@@ -101,6 +102,7 @@ fn write(view: View<'_>, form: (Dtype, Layout), affine: Option<&Affine>, simd: S
         (Dtype::BF16, Layout::Hwc) => kernels::interleaved_bf16(view, affine, simd, target),
         (Dtype::U8, Layout::Chw) => kernels::planes_u8(view, simd, target),
         (Dtype::U8, Layout::Hwc) => {
+            // The picture may be a crop inside a larger one, so its rows are copied one by one.
             let row = view.width as usize * usize::from(view.channels);
             for (target, source) in target.chunks_exact_mut(row.max(1)).zip(view.pixels.chunks(view.stride.max(1))) {
                 target.copy_from_slice(&source[..row]);

@@ -104,6 +104,7 @@ pub(super) fn change_floats(
     }
     for (number, piece) in volume.memory.as_chunks_mut::<4>().0.chunks_mut(PIECE).enumerate() {
         workspace.cancel().check()?;
+        // The number of the first element, so that noise does not depend on the size of the pieces.
         change(number * PIECE, piece);
     }
     Ok(())

@@ -95,6 +95,7 @@ impl Journal {
         let path = folder.join(NAME);
         let write = |source| PackError::Write { path: path.clone(), source };
         let file = open_appending(&path).map_err(write)?;
+        // The lock of the system is released when the process ends, even if it is killed.
         if file.try_lock().is_err() {
             return Err(PackError::Busy { folder: folder.to_owned() });
         }
@@ -107,6 +108,7 @@ impl Journal {
             if has_entries(folder).map_err(write)? {
                 return Err(PackError::NotEmpty { folder: folder.to_owned() });
             }
+            // Nothing but an empty or broken first line: start over.
             file.set_len(0).map_err(write)?;
             let mut journal = Self { path, file };
             journal.add(recipe)?;
@@ -122,6 +124,7 @@ impl Journal {
         }
         let finished: Vec<FinishedShard> = lines
             .map_while(|line| serde_json::from_str(line).ok())
+            // Pairs each shard with its first sample, which is the end of the shard before it.
             .scan(0, |first, shard: FinishedShard| Some((std::mem::replace(first, shard.next), shard)))
             .take_while(|(first, shard)| is_there(folder, shard) && is_current(*first, shard))
             .map(|(_, shard)| shard)
@@ -138,6 +141,7 @@ impl Journal {
     pub(super) fn add(&mut self, line: &impl Serialize) -> Result<(), PackError> {
         let mut text = serde_json::to_vec(line).expect("a journal holds plain data");
         text.push(b'\n');
+        // A line must be on disk before the next shard begins. Otherwise a crash could lose it and keep later files.
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         written.map_err(|source| PackError::Write { path: self.path.clone(), source })
     }
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_shards_are_found_again_until_one_is_not_there_or_its_line_was_cut() {
+    fn finished_shards_are_found_up_to_the_first_missing_shard_or_truncated_line() {
         let folder = tempfile::tempdir().unwrap();
         let (mut journal, before) = Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         assert_eq!(before, []);
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn another_source_other_options_and_a_folder_of_others_are_refused() {
+    fn another_source_other_options_and_a_foreign_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         let refused = |recipe: &Recipe| Journal::open(folder.path(), recipe, |_, _| true).unwrap_err().to_string();

@@ -24,6 +24,7 @@ impl Keys {
                 break;
             }
             let common = common.get_or_insert_with(|| name[..folder_end(&name)].to_owned());
+            // Drop the last folder until the rest is a prefix of the name.
             while !name.starts_with(common.as_str()) {
                 common.truncate(folder_end(common.trim_end_matches('/')));
             }
@@ -38,9 +39,11 @@ impl Keys {
         let plain = plain(stem);
         let mut key = plain.clone();
         let mut attempt = 1;
+        // Hashes instead of texts: 16 bytes per key for millions of samples. A collision would only rename a key.
         while !self.taken.insert(xxh3_128(key.as_bytes())) {
             attempt += 1;
             key = match attempt {
+                // `a.jpg` and `a.png` become `a` and `a_png`. Further duplicates are numbered.
                 2 if !ending.is_empty() => format!("{plain}_{}", ending.to_lowercase()),
                 _ => format!("{plain}_{attempt}"),
             };
@@ -64,6 +67,7 @@ fn plain(stem: &str) -> String {
     let parts: Vec<&str> = stem.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let (base, folders) = parts.split_last().unwrap_or((&"_", &[]));
     let visible = |part: &str| {
+        // Readers skip names such as `__meta__` as metadata. Removing one underscore keeps the sample.
         if part.starts_with("__") && part.ends_with("__") { part[1..].to_owned() } else { part.to_owned() }
     };
     let mut key: Vec<String> = folders.iter().map(|part| visible(part)).collect();
@@ -90,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_and_doubles_get_keys_of_their_own_and_are_counted() {
+    fn names_with_dots_and_duplicates_get_unique_keys_and_are_counted() {
         let names = [("a.b.jpg", "jpg"), ("a.jpg", "jpg"), ("a.png", "png"), ("a_b.jpg", "jpg"), ("a_png.jpg", "jpg")];
         let (found, renamed) = keys(&names);
         assert_eq!(found, ["a_b", "a", "a_png", "a_b_jpg", "a_png_jpg"]);
@@ -100,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lose_the_folder_they_have_in_common_and_lead_nowhere_else() {
+    fn keys_lose_the_common_folder_and_lead_nowhere_else() {
         assert_eq!(keys(&[("/d/x/1.jpg", "jpg"), ("/d/y/1.jpg", "jpg")]).0, ["x/1", "y/1"]);
         assert_eq!(keys(&[("../d/1.jpg", "jpg"), ("../e/1.jpg", "jpg")]).0, ["d/1", "e/1"]);
         assert_eq!(keys(&[("train/1.jpg", "jpg"), ("train/2.jpg", "jpg")]).0, ["train/1", "train/2"]);

@@ -41,6 +41,7 @@ pub enum Damaged {
 impl Options {
     /// The options that differ, with both values. For people.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        // Compared in serialised form, so that a new option needs no change here.
         let tables = [self, other].map(|options| serde_json::to_value(options).expect("options are plain data"));
         let [Some(ours), Some(theirs)] = tables.each_ref().map(|table| table.as_object()) else { return Vec::new() };
         let names = ours.keys().filter(|name| ours.get(*name) != theirs.get(*name));

@@ -68,8 +68,10 @@ impl PictureTools {
         };
         let (width, height) = (header.width, header.height);
         let target = options.max_side.filter(|&side| side < width.max(height)).map(|side| fitted(width, height, side));
+        // Decoding turns the picture upright, which may swap its sides.
         let target = target.map(|(width, height)| header.orientation.seen_size(width, height));
         let made = match (options.content, target) {
+            // Building the index proves that the file is whole. Without one, decoding it is the check.
             (Content::AsIs, None) => match SeekIndex::build(&bytes) {
                 Ok(index) => {
                     let record = index.to_bytes();
@@ -144,6 +146,7 @@ impl PictureTools {
         if channels == 3 && is_grey(self.picture.bytes()) {
             let area = width as usize * height as usize;
             for pixel in 0..area {
+                // In place: the source index is never below the target index.
                 self.picture.pixels[pixel] = self.picture.pixels[3 * pixel];
             }
             self.picture.channels = 1;
@@ -167,6 +170,7 @@ impl StoredPicture {
     }
 
     fn made(bytes: Vec<u8>, ending: &'static str, width: u32, height: u32, is_resized: bool) -> Self {
+        // PNG files have no seek index: an empty record.
         let record = SeekIndex::build(&bytes).map(|index| index.to_bytes()).unwrap_or_default();
         Self { bytes, ending: Some(ending), width, height, record, problem: None, is_resized }
     }
@@ -175,6 +179,7 @@ impl StoredPicture {
 /// The size whose longer side is `side`.
 fn fitted(width: u32, height: u32, side: u32) -> (u32, u32) {
     let longer = u64::from(width.max(height));
+    // other * side / longer, rounded half up, in 64 bits.
     let scaled = |other: u32| ((u64::from(other) * u64::from(side) + longer / 2) / longer).max(1) as u32;
     (scaled(width), scaled(height))
 }

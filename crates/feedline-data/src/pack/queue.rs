@@ -16,7 +16,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// Upper limit of queued samples.
 const MOST_SAMPLES: usize = 4096;
 /// Interval at which a blocked worker checks for cancellation.
-const TURN: Duration = Duration::from_millis(50);
+const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Samples between workers and writer.
 #[derive(Debug)]
@@ -58,11 +58,12 @@ impl PackQueue {
     pub(super) fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
         let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
         let mut state = self.state.lock();
+        // The sample that the writer waits for is always accepted. Otherwise a full queue of later samples would never empty.
         while number != state.due && (state.bytes + bytes > MOST_BYTES || state.ready.len() >= MOST_SAMPLES) {
             if self.cancel.is_cancelled() {
                 return;
             }
-            self.changed.wait_for(&mut state, TURN);
+            self.changed.wait_for(&mut state, CANCEL_POLL);
         }
         state.bytes += bytes;
         state.ready.insert(number, made);
@@ -72,6 +73,7 @@ impl PackQueue {
     /// The sample that the writer needs, if it arrives within `limit`.
     pub(super) fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
         let mut state = self.state.lock();
+        // One wait without a loop: the caller checks for cancellation and calls again.
         if !state.ready.contains_key(&state.due) {
             self.changed.wait_for(&mut state, limit);
         }
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_in_order_whoever_made_them_and_however_large_they_are() {
+    fn samples_come_in_order_for_any_worker_and_any_size() {
         let each = MOST_BYTES / 3;
         let cancel = Cancel::default();
         let queue = PackQueue::new(3, 60, cancel.clone());
@@ -116,7 +118,7 @@ mod tests {
             for number in 3..60 {
                 let mut waited = 0;
                 let made = loop {
-                    if let Some(made) = queue.take_within(TURN) {
+                    if let Some(made) = queue.take_within(CANCEL_POLL) {
                         break made.unwrap();
                     }
                     waited += 1;

@@ -17,8 +17,8 @@ use super::summary::{PackError, Summary};
 use crate::memory::Cancel;
 use crate::source::Source;
 
-/// Interval between two checks whether to stop.
-const TURN: Duration = Duration::from_millis(50);
+/// Interval at which the writer checks for cancellation.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Observes packing, and may stop it.
 pub trait Watch {
@@ -54,6 +54,7 @@ pub fn pack(
     }
     summary.resumed_samples = summary.samples;
     let start = finished.last().map_or(0, |shard| shard.next);
+    // Keys depend on all names before them, so those of finished shards are computed again.
     let mut keys = first_keys(source, &fields, start, watch)?;
     let cancel = Cancel::default();
     let queue = PackQueue::new(start, source.len(), cancel.clone());
@@ -72,6 +73,7 @@ pub fn pack(
             });
         }
         let shards = summary.shards;
+        // Moved into the closure: dropping it closes the queue and ends the thread before the scope joins it.
         let syncer = syncer;
         let mut writer = Writer {
             source,
@@ -147,7 +149,7 @@ fn take(queue: &PackQueue, cancel: &Cancel, watch: &mut dyn Watch) -> Result<Rea
         if watch.wants_to_stop() || cancel.is_cancelled() {
             return Err(PackError::Cancelled);
         }
-        if let Some(made) = queue.take_within(TURN) {
+        if let Some(made) = queue.take_within(CANCEL_POLL) {
             return made;
         }
     }
@@ -170,6 +172,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn push(&mut self, number: u64, key: &str, mut ready: ReadySample, summary: &mut Summary) -> Result<(), PackError> {
         let limit = self.options.shard_size.0;
+        // Before the sample is counted, so that the journal line of the finished shard does not include it.
         if self.shard.as_ref().is_some_and(|shard| !shard.has_room(key, &ready, limit)) {
             self.finish(summary)?;
         }
@@ -198,6 +201,7 @@ impl Writer<'_> {
             summary.written_bytes += written.bytes + written.index_bytes;
         }
         let done = std::mem::take(&mut self.done);
+        // After `finish` has renamed both files: a line in the journal means that the shard is complete.
         self.journal.add(&done)?;
         done.add_to(summary);
         Ok(())
@@ -205,6 +209,7 @@ impl Writer<'_> {
 
     /// Finishes the last shard.
     fn end(mut self, summary: &mut Summary) -> Result<(), PackError> {
+        // Also without an open shard, if all remaining samples were left out: the line records how far the source was read.
         if self.done.next > 0 { self.finish(summary) } else { Ok(()) }
     }
 }

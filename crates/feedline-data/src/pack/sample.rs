@@ -107,6 +107,8 @@ impl<'a> Preparer<'a> {
     /// Makes one sample ready.
     pub(super) fn prepare(&mut self, id: SampleId) -> Result<ReadySample, PackError> {
         let name = self.source.key(id).into_owned();
+        // Before the files are read: a change during the read makes the stamp differ in a later run, and the shard is packed
+        // again.
         let stamp = self.fields.stamp(self.source, id);
         let mut ready = ReadySample { name, stamp, ..ReadySample::default() };
         if self.fields.has_label {
@@ -144,6 +146,7 @@ impl<'a> Preparer<'a> {
                 record: Vec::new(),
             });
         }
+        // A sample without one of its fields would be useless, so the whole sample is left out.
         if self.options.damaged == Damaged::Skip && !ready.damaged.is_empty() {
             ready.members.clear();
         }
@@ -165,6 +168,7 @@ impl<'a> Preparer<'a> {
         }
         ready.resized += u64::from(is_resized);
         let ending = new_ending.unwrap_or(ending);
+        // `key.jpg` is the field `image`, `key.mask.png` the field `mask`: the names that `field_of` reads back.
         let extension = if field == IMAGE { ending.to_owned() } else { format!("{field}.{ending}") };
         Ok(ReadyMember { extension, bytes, width, height, record })
     }
@@ -172,7 +176,7 @@ impl<'a> Preparer<'a> {
     /// The bytes of a field, and when they were changed.
     fn read(&self, id: SampleId, field: &str) -> Result<(Vec<u8>, u64), StoreError> {
         let opened = self.source.origin(id, field).open()?;
-        let (object, range) = opened.expect("what a source makes has a fixed shape: see check_source");
+        let (object, range) = opened.expect("fields without stored bytes are not packed: see PackedFields::of");
         let mut bytes = Vec::new();
         let len = (range.end - range.start) as usize;
         let no_memory =

@@ -44,7 +44,7 @@ pub(super) struct ShardWriter<'a> {
     /// When the newest of its files was changed, in seconds since 1970.
     modified: u64,
     syncer: &'a Syncer,
-    asked_to_sync: u64,
+    sync_requested_at: u64,
 }
 
 /// Counts the bytes written.
@@ -91,7 +91,7 @@ impl<'a> ShardWriter<'a> {
             content: Xxh3::new(),
             modified: 0,
             syncer,
-            asked_to_sync: 0,
+            sync_requested_at: 0,
         })
     }
 
@@ -123,6 +123,7 @@ impl<'a> ShardWriter<'a> {
             let path = format!("{key}.{extension}");
             let appended = self.tar.append_data(&mut header, &path, bytes.as_slice());
             appended.map_err(|source| self.write_error(source))?;
+            // The writer has just padded the data to whole blocks, so its start follows from the end.
             let end = self.tar.get_ref().bytes;
             let start = end - (bytes.len() as u64).next_multiple_of(BLOCK);
             let data = start..start + bytes.len() as u64;
@@ -131,9 +132,9 @@ impl<'a> ShardWriter<'a> {
         }
         let facts = SampleFacts { key: key.to_owned(), label: sample.label, members };
         self.index.push(facts).map_err(|problem| PackError::Sample { name: sample.name, problem })?;
-        if self.tar.get_ref().bytes - self.asked_to_sync >= SYNC_EVERY {
-            self.asked_to_sync = self.tar.get_ref().bytes;
-            self.syncer.ask(&self.file);
+        if self.tar.get_ref().bytes - self.sync_requested_at >= SYNC_EVERY {
+            self.sync_requested_at = self.tar.get_ref().bytes;
+            self.syncer.request(&self.file);
         }
         Ok(())
     }
@@ -151,8 +152,10 @@ impl<'a> ShardWriter<'a> {
         let index_name = format!("{}{ENDING}", self.name);
         let partial_index = self.folder.join(partial_name(&index_name));
         let written = write_synced(&partial_index, &index)
+            // The index first: a shard with its final name always has its index.
             .and_then(|()| fs::rename(&partial_index, self.folder.join(&index_name)))
             .and_then(|()| fs::rename(&self.partial, self.folder.join(&self.name)))
+            // The folder is synced too, because a rename is an entry of the folder.
             .and_then(|()| File::open(self.folder)?.sync_all());
         written.map_err(|source| self.write_error(source))?;
         Ok(Written { bytes: shard.len(), index_bytes: index.len() as u64 })
@@ -194,6 +197,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Bytes of a member in a shard.
 fn tar_bytes(key: &str, member: &ReadyMember) -> u64 {
     let name = (key.len() + 1 + member.extension.len()) as u64;
+    // GNU tar stores a long name as an extra member: a header, and the name with a final zero byte.
     let long_name = if name > SHORT_NAME_BYTES { BLOCK + (name + 1).next_multiple_of(BLOCK) } else { 0 };
     long_name + BLOCK + (member.bytes.len() as u64).next_multiple_of(BLOCK)
 }
@@ -208,13 +212,13 @@ pub(super) struct Syncer {
 impl Syncer {
     /// The syncer, and the body of its thread, which ends when the syncer is dropped.
     pub(super) fn new() -> (Self, impl FnOnce() + Send) {
-        let (files, asked) = mpsc::sync_channel::<Arc<File>>(1);
+        let (files, requests) = mpsc::sync_channel::<Arc<File>>(1);
         let error = Arc::new(Mutex::new(None));
-        let kept = Arc::clone(&error);
+        let shared_error = Arc::clone(&error);
         let work = move || {
-            for file in asked {
+            for file in requests {
                 if let Err(error) = file.sync_data() {
-                    *kept.lock() = Some(error);
+                    *shared_error.lock() = Some(error);
                 }
             }
         };
@@ -222,7 +226,7 @@ impl Syncer {
     }
 
     /// Requests a sync, unless one is already queued.
-    fn ask(&self, file: &Arc<File>) {
+    fn request(&self, file: &Arc<File>) {
         // A full queue means that the disk is behind. One sync of the same file is enough.
         self.files.try_send(Arc::clone(file)).unwrap_or_default();
     }

@@ -49,24 +49,28 @@ pub struct DamagedPicture {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PackError {
     #[error(
-        "field {field:?} is {kind}; a shard holds files (encoded bytes or text) and a class that is a whole number"
+        "field {field:?} is {kind}; a shard contains files (encoded bytes or text) and a class that is a whole number"
     )]
     NotAFile { field: String, kind: Kind },
     #[error("the class of {name:?} is not a whole number, or cannot be read")]
     Class { name: String },
-    #[error("cannot read {name:?}; --damaged skip leaves such samples out")]
+    #[error("cannot read {name:?}; use --damaged skip to leave such samples out")]
     Read { name: String, source: StoreError },
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: std::io::Error },
     #[error("{name:?} cannot be a part of a shard: {problem}")]
     Sample { name: String, problem: String },
-    #[error("{folder:?} is being packed by another process; wait for it, or name another folder")]
+    #[error("{folder:?} is being packed by another process; wait for it, or choose another folder")]
     Busy { folder: PathBuf },
-    #[error("{folder:?} is not empty and holds no shards that this command began; name another folder")]
+    #[error("{folder:?} is not empty, but contains no shards of an earlier run of this command; choose another folder")]
     NotEmpty { folder: PathBuf },
-    #[error("{folder:?} holds shards of another source, or of this one before its files changed; name another folder")]
+    #[error(
+        "{folder:?} contains shards of another source, or of this one before its files changed; choose another folder"
+    )]
     OtherSource { folder: PathBuf },
-    #[error("{folder:?} holds shards made with other options ({differences}); use the same, or name another folder")]
+    #[error(
+        "{folder:?} contains shards made with other options ({differences}); use the same options, or choose another folder"
+    )]
     OtherOptions { folder: PathBuf, differences: String },
     #[error(transparent)]
     Store(#[from] StoreError),

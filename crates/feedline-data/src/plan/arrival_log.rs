@@ -63,6 +63,7 @@ impl Title {
 
 /// The file of a rank. Each rank has its own.
 pub(super) fn file_of_rank(path: &str, rank: Rank) -> PathBuf {
+    // Ranks of one job may share a file system, so each writes a file of its own.
     if rank.world == 1 { PathBuf::from(path) } else { PathBuf::from(format!("{path}.rank{}", rank.rank)) }
 }
 
@@ -85,6 +86,7 @@ impl ArrivalLog {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let mut log = Self { file };
+        // A kill may have left half a line. The newline ends it, so that the next record starts on a line of its own.
         log.end_line()?;
         Ok(log)
     }
@@ -105,6 +107,7 @@ impl ArrivalLog {
 fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
+    // One write per line, so that a kill leaves at most one incomplete line.
     file.write_all(&text)
 }
 
@@ -125,7 +128,7 @@ impl Logged {
         let title = read_title(&mut lines).ok_or("it is not a log of arrivals")?;
         if title != Title::of(plan) {
             return Err(format!(
-                "it is of a run with other samples, ops or seed, or not of rank {} of {} with batch size {}",
+                "it belongs to a run with other samples, ops or seed, or to another rank or batch size than rank {} of {} with batch size {}",
                 plan.config().rank.rank,
                 plan.config().rank.world,
                 plan.settings().batch_size
@@ -133,7 +136,7 @@ impl Logged {
         }
         let mut logged = Self::default();
         for line in lines.split(b'\n') {
-            // A line that a kill cut short belongs to a batch that nobody received.
+            // A line that was truncated by a kill belongs to a batch that was not delivered.
             let line = line.map_err(|error| error.to_string())?;
             if let Ok(record) = serde_json::from_slice::<ArrivedBatch>(&line) {
                 logged.add(record, plan.settings().batch_size as u64);
@@ -145,6 +148,7 @@ impl Logged {
     fn add(&mut self, ArrivedBatch { epoch, offset, batch, numbers }: ArrivedBatch, batch_size: u64) {
         let order = self.0.entry((epoch, offset)).or_default();
         if let Ok(from) = usize::try_from(batch.saturating_mul(batch_size))
+            // A record with a gap before it cannot be placed, so it is ignored.
             && from <= order.len()
         {
             order.truncate(from);
@@ -158,6 +162,7 @@ impl Logged {
         let mut is_left = vec![true; samples as usize];
         let mut order = Vec::with_capacity(samples as usize);
         for &number in logged {
+            // A damaged log may contain a number twice or one that is too large. Such numbers are ignored.
             if let Some(is_left) = is_left.get_mut(number as usize)
                 && std::mem::take(is_left)
             {

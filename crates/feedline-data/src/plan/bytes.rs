@@ -31,7 +31,7 @@ impl ByteSize {
         };
         let number: f64 = number.parse().ok()?;
         let bytes = (number * factor as f64).round();
-        // TOML numbers are signed.
+        // The limit also keeps the size inside TOML's signed 64-bit integers.
         (bytes <= MOST_BYTES as f64).then_some(Self(bytes as u64))
     }
 }

@@ -39,8 +39,9 @@ pub enum CacheForm {
 impl Plan {
     /// The cut of a form.
     pub fn cut_of(&self, form: CacheForm) -> Cut {
-        let ends = |op: &PlannedOp| op.op().is_random() || op.is_approximate();
-        let prefix = self.ops().iter().position(ends).unwrap_or(self.ops().len());
+        // Approximate pixels depend on the crop that follows, which is random.
+        let ends_prefix = |op: &PlannedOp| op.op().is_random() || op.is_approximate();
+        let prefix = self.ops().iter().position(ends_prefix).unwrap_or(self.ops().len());
         let is_decoder = |op: &PlannedOp| op.op().on().names().any(|name| op.op().decoding(name).is_some());
         Cut(match form {
             CacheForm::Encoded => 0,
@@ -61,6 +62,7 @@ impl Plan {
     /// A hash of the samples at a cut, and of where they are stored.
     pub fn prefix_fingerprint(&self, cut: Cut) -> Fingerprint {
         let source = self.source();
+        // The address of the first sample tells apart two data sets with equal names in different places.
         let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
         let mut parts = vec![
             self.fingerprints().listing.to_string(),

@@ -54,9 +54,11 @@ impl Plan {
         check_settings(&settings, &config)?;
         let mut types = source.fields();
         for (number, op) in ops.iter().enumerate() {
+            // Each op sees the kinds that the ops before it leave behind.
             op.check(&mut types, &ops[number + 1..])?;
         }
         let types = delivered_types(types, &settings, &config)?;
+        // Fields that no op uses and no batch contains are never read.
         let needed =
             |name: &str| types.get(name).is_some() || ops.iter().any(|op| op.op().on().names().any(|n| n == name));
         let mut loaded = FieldTypes::new();
@@ -65,6 +67,7 @@ impl Plan {
         }
         let sequence = sequence(&*source, &settings, config.rank)?;
         let share = Share::new(sequence.len(), 0, config.rank, settings.batch_size, settings.drop_last);
+        // A batch that is larger than the rank's share never fills, so its slab needs no more slots than that.
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
@@ -90,6 +93,7 @@ impl Plan {
             segments: OnceLock::new(),
         };
         plan.check_cache()?;
+        // Last, because planning asks the finished plan for its order.
         plan.planning = plan.planning(table)?;
         Ok(plan)
     }
@@ -226,10 +230,10 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     }
     if settings.sampler.is_some() && settings.shuffle != Shuffle::Never {
         let value = format!("{} beside a sampler", settings.shuffle);
-        return refuse("shuffle", value, "a sampler is the order: leave shuffle out");
+        return refuse("shuffle", value, "the sampler decides the order; leave shuffle out");
     }
     if matches!(settings.shuffle, Shuffle::Reservoir(_)) && config.cache.is_some() {
-        let allowed = "what a cache keeps is not read in sequence: take shuffle=True, or no cache";
+        let allowed = "cached samples are not read in sequence; use shuffle=True, or no cache";
         return refuse("cache", "given with a reservoir".to_owned(), allowed);
     }
     if let OnError::Substitute { max_fraction } = settings.on_error
@@ -258,8 +262,9 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
         return refuse(setting, format!("given with {order} order"), allowed);
     }
     if settings.replay.is_some() && config.arrival_log.is_some() {
-        return refuse("arrival_log", "given with replay".to_owned(), "what is replayed has a log");
+        return refuse("arrival_log", "given with replay".to_owned(), "a replayed run already has a log");
     }
+    // TOML integers are signed.
     if i64::try_from(settings.seed.0).is_err() {
         return refuse("seed", settings.seed.0.to_string(), "it lies between 0 and 2^63 - 1");
     }
@@ -282,15 +287,16 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
 
 /// The fields of a batch, in order: the requested ones, or all fields of the samples and of the engine.
 fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfig) -> Result<FieldTypes, PlanError> {
-    let own = |types: &mut FieldTypes, name: &str| match name {
+    let add_engine_field = |types: &mut FieldTypes, name: &str| match name {
         "index" => types.set("index", Kind::tensor(Dtype::I64, &[])),
         "padded" => types.set("padded", Kind::tensor(Dtype::Bool, &[])),
         "key" => types.set("key", Kind::Text),
         _ => {}
     };
-    own(&mut types, "index");
+    add_engine_field(&mut types, "index");
+    // Only then may ranks be padded to equal length, and the batch must say which samples are padding.
     if config.rank.world > 1 && !settings.drop_last {
-        own(&mut types, "padded");
+        add_engine_field(&mut types, "padded");
     }
     let no_field = |what, field: &str, types: &FieldTypes| {
         let (field, has) = (field.to_owned(), format!("{}, \"key\"", types.names()));
@@ -299,7 +305,7 @@ fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfi
     if let Some(fields) = &settings.fields {
         let mut chosen = FieldTypes::new();
         for name in fields {
-            own(&mut types, name);
+            add_engine_field(&mut types, name);
             let kind = types.get(name).ok_or_else(|| no_field("fields", name, &types))?;
             chosen.set(name, kind.clone());
         }

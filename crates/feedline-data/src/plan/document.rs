@@ -32,6 +32,7 @@ impl Document {
         let toml = |source: toml::de::Error| PlanError::Toml(Box::new(source));
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
         match table.remove("feedline") {
+            // A document without a version has the first format.
             None | Some(toml::Value::Integer(FORMAT)) => {}
             Some(found) => return Err(PlanError::Version { found: found.to_string(), known: FORMAT }),
         }
@@ -46,11 +47,13 @@ impl Document {
         };
         let config = match part("run") {
             Some(toml::Value::Table(run)) if run.contains_key("rank") || run.contains_key("world_size") => {
+                // A plan is shared by all ranks. A rank in it would give all of them the same share.
                 return Err(PlanError::RankInPlan);
             }
             Some(config) => config.try_into().map_err(|source| parameters("[run]", source))?,
             None => RunConfig::default(),
         };
+        // All other keys are settings. Unknown ones are rejected by their type.
         let settings = toml::Value::Table(table).try_into().map_err(|source| parameters("the plan", source))?;
         Ok(Self { source, ops, settings, config })
     }
@@ -100,6 +103,7 @@ const PATHS: [&str; 6] = ["root", "path", "shards", "images", "labels", "fields"
 fn make_absolute(source: &mut toml::Table, folder: &Path) {
     for (key, value) in source.iter_mut() {
         match value {
+            // A subset contains the table of its parent source.
             toml::Value::Table(parent) if key == "of" => make_absolute(parent, folder),
             value if PATHS.contains(&&**key) => join_paths(value, folder),
             _ => {}
@@ -124,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_without_ops_is_read_as_it_was_written_behind_tables_of_settings() {
+    fn a_plan_without_ops_is_read_back_unchanged_after_tables_of_settings() {
         let text = "batch_size = 1\non_error = { max_fraction = 0.5 }\n[source]\nkind = \"any\"\n";
         let document = Document::parse(text).unwrap();
         assert_eq!(Document::parse(&document.to_toml()).unwrap(), document);
     }
 
     #[test]
-    fn paths_of_all_sources_can_be_seen_from_elsewhere() {
+    fn relative_paths_of_all_sources_can_be_made_absolute() {
         let text = "batch_size = 1\n[source]\nkind = \"subset\"\nindices = [0]\n[source.of]\nkind = \"files\"\n\
                     labels = [1]\nfields = { image = [\"a.jpg\", \"/b.jpg\", \"s3://bucket/c.jpg\"] }\n";
         let document = Document::parse(text).unwrap().seen_from(Path::new("/data"));

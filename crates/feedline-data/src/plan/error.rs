@@ -20,17 +20,17 @@ pub enum PlanError {
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     #[error(
-        "[run] names a rank or a world_size, but a plan describes what all ranks have in common: remove both lines, and \
-         give them to the loader, e.g. Loader.from_plan(plan, rank=0, world_size=2)"
+        "[run] names a rank or a world_size, but a plan is the same for all ranks; remove both lines, and \
+         pass them to the loader, e.g. Loader.from_plan(plan, rank=0, world_size=2)"
     )]
     RankInPlan,
     #[error(
         "the plan has {op} with the function {function}, and functions can do anything on this machine; if you trust \
-         whoever wrote the plan, read it with allow_functions=True, on the command line with --allow-functions"
+         the author of the plan, read it with allow_functions=True, on the command line with --allow-functions"
     )]
     Functions { op: String, function: String },
     #[error(
-        "costs is {path:?}: {problem}; loader.save_costs(path) writes such a file; order=\"strict\" goes on without it"
+        "costs is {path:?}: {problem}; loader.save_costs(path) writes such a file; order=\"strict\" works without it"
     )]
     Costs { path: String, problem: String },
     #[error("replay is {path:?}: {problem}; order=fl.arrival(log=path) writes such a file")]
@@ -44,7 +44,7 @@ pub enum PlanError {
     #[error("{setting} is {value}; it is at most {most}")]
     Limit { setting: &'static str, value: u64, most: u64 },
     #[error(
-        "shuffle is a reservoir, which is filled by reading in sequence, but samples of this source do not lie one behind the other; pack them into shards (feedline pack DATA SHARDS) and take fl.tar(\"SHARDS/*.tar\"), or take shuffle=True"
+        "shuffle is a reservoir, which reads samples in sequence, but each sample of this source is a separate object; pack them into shards (feedline pack DATA SHARDS) and use fl.tar(\"SHARDS/*.tar\"), or use shuffle=True"
     )]
     NoBlocks,
     #[error("{0}")]

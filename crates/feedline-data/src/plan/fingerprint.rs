@@ -14,6 +14,7 @@ pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
     fn of(parts: &[String]) -> Self {
+        // Joined by zero bytes, which none of the parts contains, so that parts cannot run into each other.
         Self(xxh3_128(parts.join("\u{0}").as_bytes()))
     }
 }
@@ -57,6 +58,7 @@ impl Fingerprints {
         let blocks = sequence.reservoir().map(|rule| format!(" {:032x}", rule.blocks.hash())).unwrap_or_default();
         let shuffle = format!("{}{blocks}", settings.shuffle);
         let order = Fingerprint::of(&[values.to_string(), settings.seed.0.to_string(), shuffle, sampler]);
+        // The hash of the costs or of the replayed log is part of it, because they decide the order.
         let delivery = Fingerprint::of(&[format!("{:?} {:?} {file:?}", settings.order, settings.max_displacement)]);
         let run = Fingerprint::of(&[order.to_string(), format!("{settings:?}"), format!("{config:?}")]);
         Self { listing, values, order, delivery, run }

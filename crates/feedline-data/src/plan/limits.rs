@@ -54,6 +54,7 @@ pub(super) fn check_numbers(
     if let Some(Sampler::Weighted { num_samples, .. } | Sampler::ClassBalanced { num_samples }) = &settings.sampler {
         check("num_samples", num_samples.unwrap_or(0), MOST_LISTED)?;
     }
+    // A fraction needs no check here: it is at most 1.
     if let Shuffle::Reservoir(reservoir) = &settings.shuffle {
         check("block", reservoir.block.0, MOST_BYTES)?;
         if let Some(ReservoirSize::Samples(samples)) = reservoir.size {

@@ -19,6 +19,7 @@ pub struct OpMarks(Vec<String>);
 impl OpMarks {
     /// The marks of a plan's ops.
     pub fn of(plan: &Plan) -> Self {
+        // 32 bits are enough: a mark only improves a message, and fingerprints decide.
         let mark = |op: &PlannedOp| format!("{} {:08x}", op.name(), xxh3_64(op.fingerprint_text().as_bytes()) as u32);
         Self(plan.ops().iter().map(mark).collect())
     }
@@ -36,6 +37,7 @@ impl OpMarks {
                 (Some(then), Some(now)) => format!("op {number} was {} and is {}", name(then), name(now)),
                 (Some(then), None) => format!("op {number}, {}, is missing", name(then)),
                 (None, Some(now)) => format!("op {number}, {}, is new", name(now)),
+                // Impossible: the number is below one of the lengths.
                 (None, None) => continue,
             };
             found.push(text);

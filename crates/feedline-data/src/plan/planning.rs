@@ -24,15 +24,15 @@ use crate::cost::{CostFile, Costs};
 use crate::op::WorkHint;
 use crate::private_files::read_bounded;
 
-/// Least number of epochs to keep: the delivered one, one ahead, and one for a report.
-const FEWEST_KEPT: u64 = 3;
-const MOST_KEPT: u64 = 1024;
+/// Lower limit of epochs to keep: the delivered one, one ahead, and one for a report.
+const MIN_KEPT_EPOCHS: u64 = 3;
+const MAX_KEPT_EPOCHS: u64 = 1024;
 /// Number of positions to cover with kept epochs. A run may look across the ends of many short epochs.
 const KEPT_POSITIONS: u64 = 1 << 17;
-/// Cost classes per factor of two.
-const CLASSES: f64 = 4.0;
+/// Cost classes per factor of two: each class is 19 % wide.
+const CLASSES_PER_OCTAVE: f64 = 4.0;
 /// The default of the largest displacement, in batches.
-const BATCHES: u64 = 16;
+const DEFAULT_DISPLACEMENT_BATCHES: u64 = 16;
 
 /// The input of planned orders, and computed ones.
 #[derive(Debug)]
@@ -73,6 +73,8 @@ impl Planned {
     /// The samples that were skipped in the first `turns` turns, ascending.
     fn pending(&self, Turn(turns): Turn) -> Vec<ShareIndex> {
         let turn = |turn: u64| usize::try_from(turn).unwrap_or(usize::MAX).min(self.order.len());
+        // No sample is displaced by more than `reach`. So the highest delivered index is among the last `reach` turns, and each
+        // skipped sample comes within the next `2 * reach`.
         let late = &self.order[turn(turns.saturating_sub(self.reach))..turn(turns)];
         let next = late.iter().map(|&index| u64::from(index) + 1).max().unwrap_or(0).max(turns);
         let coming = &self.order[turn(turns)..turn(turns.saturating_add(2 * self.reach))];
@@ -111,7 +113,8 @@ impl Plan {
         let Settings { order, costs, replay, .. } = self.settings();
         let basis = match (order.rule(), costs, replay, file) {
             (Some(rule), Some(path), _, Some(bytes)) => {
-                let problem = "it is damaged, or of a plan with other samples or ops".to_owned();
+                // The file was read before the plan existed, because its hash is a part of the fingerprints.
+                let problem = "it is damaged, or belongs to a plan with other samples or ops".to_owned();
                 let table = Costs::from_bytes(self, &bytes).ok_or_else(|| costs_error(path, problem))?;
                 Basis::Rule(rule, Some(Box::new(table)))
             }
@@ -123,7 +126,8 @@ impl Plan {
         };
         limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
         let max_displacement = self.max_displacement();
-        let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(FEWEST_KEPT, MOST_KEPT);
+        // Many short epochs, or a few long ones, within fixed limits.
+        let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(MIN_KEPT_EPOCHS, MAX_KEPT_EPOCHS);
         let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
         Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
     }
@@ -131,7 +135,7 @@ impl Plan {
     /// How many places a sample may come later than in the sampler's order.
     pub fn max_displacement(&self) -> u64 {
         let Settings { max_displacement, batch_size, .. } = self.settings();
-        max_displacement.unwrap_or(BATCHES * *batch_size as u64)
+        max_displacement.unwrap_or(DEFAULT_DISPLACEMENT_BATCHES * *batch_size as u64)
     }
 
     /// Whether the order of delivery is known before the plan runs and differs from the sampler's.
@@ -166,6 +170,7 @@ impl Plan {
     pub fn order_report(&self, epoch: Epoch) -> Option<OrderReport> {
         let planned = self.planned(epoch, &self.share(0))?;
         let Planned { costs, order, .. } = &*planned;
+        // An integer mean is enough, because costs are rounded to classes.
         let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
         let mut tally = Tally::new(self.settings().batch_size);
         for (turn, &number) in order.iter().enumerate() {
@@ -177,6 +182,8 @@ impl Plan {
     fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
         let planning = self.planning.as_ref()?;
         let mut kept = planning.kept.lock();
+        // The lock covers only the lookup of the cell. The cell makes sure that one thread computes the order and the others
+        // wait for it.
         let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), PlannedCell::default));
         drop(kept);
         // Computed without the lock, so that threads in another epoch do not wait.
@@ -197,17 +204,19 @@ impl Plan {
     }
 
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
-        let wanted = self.wanted(epoch, visits, place.position);
+        let request = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
-            Basis::Rule(_, Some(costs)) => costs.predict(self, wanted, WorkHint::Usual).as_nanos() as f64,
-            Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
+            Basis::Rule(_, Some(costs)) => costs.predict(self, request, WorkHint::Usual).as_nanos() as f64,
+            Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, request),
         };
-        libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
+        // `libm`, so that every machine rounds to the same class. Adding 1 avoids the logarithm of 0.
+        libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES_PER_OCTAVE) / CLASSES_PER_OCTAVE) as u64
     }
 
     /// An estimate: bytes, multiplied by the number of ops that work on them.
-    fn static_cost(&self, ordinal: Ordinal, wanted: SampleRequest) -> f64 {
-        let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
+    fn static_cost(&self, ordinal: Ordinal, request: SampleRequest) -> f64 {
+        let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, request));
+        // One for loading.
         let working = 1 + (0..self.ops().len()).filter(fires).count();
         self.sizes()[ordinal.0 as usize] as f64 * working as f64
     }
@@ -221,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nobody_in_one_epoch_waits_while_the_order_of_another_is_found() {
+    fn computing_the_order_of_one_epoch_does_not_block_another() {
         let plan =
             open("batch_size = 8\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 1000000\nshape = [1]\n")
                 .unwrap();
@@ -239,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn short_epochs_that_are_looked_at_do_not_drive_out_the_one_under_way() {
+    fn looking_ahead_over_short_epochs_keeps_the_order_of_the_current_one() {
         let plan =
             open("batch_size = 2\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n").unwrap();
         let order = |epoch| plan.planned(Epoch(epoch), &plan.share(0)).unwrap();
@@ -250,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn law_4_what_a_planned_order_passed_over_is_known_at_every_turn(
+        fn law_4_the_samples_skipped_by_a_planned_order_are_known_at_every_turn(
             costs in prop::collection::vec(prop_oneof![1..10_u64, 1..2000_u64], 1..200), bound in 0..64_u64,
         ) {
             let order = planned_order(&costs, bound);

@@ -23,16 +23,19 @@ impl Plan {
     /// The part that a server can do. Fails if the source cannot be written down.
     pub fn prefix(&self) -> Result<Prefix, PlanError> {
         let mut source: &dyn Source = &**self.source();
+        // The server opens the whole source. A subset keeps the ids of its parent, so requests need no translation.
         while let Some(parent) = source.parent() {
             source = parent;
         }
-        let moving = self.ops().iter().take_while(|op| op.op().runs_anywhere());
-        let ops = moving.map(PlannedOp::table).collect::<Result<Vec<_>, _>>()?;
+        let movable = self.ops().iter().take_while(|op| op.op().runs_anywhere());
+        let ops = movable.map(PlannedOp::table).collect::<Result<Vec<_>, _>>()?;
+        // The server returns each loaded field as it is at the cut, each with its own shape: hence `ragged`.
         let fields: Vec<String> = self.loaded().iter().map(|(name, _)| name.to_string()).collect();
         let settings = Settings {
             seed: self.settings().seed,
             fields: Some(fields.clone()),
             ragged: fields,
+            // The server prepares single samples with ids from the client. Order, batches and ranks are not its business.
             ..Settings::of_batches(1)
         };
         let config = RunConfig { seek_index: self.config().seek_index, ..RunConfig::default() };
@@ -45,11 +48,11 @@ impl Plan {
     /// The forms of a sample, if the first `sent` ops can run on the server.
     fn forms(&self, sent: usize) -> Vec<Form> {
         // The result of a decoder may depend on a later op. Then the server must know that op too.
-        let looks_behind = |(number, op): (usize, &PlannedOp)| {
+        let needs_local_op = |(number, op): (usize, &PlannedOp)| {
             let mut decoded = op.op().on().names().filter(|name| op.op().decoding(name).is_some_and(|it| it.fast));
             decoded.any(|name| self.next_on(name, number + 1).is_some_and(|next| next >= sent))
         };
-        let last = self.ops()[..sent].iter().enumerate().position(looks_behind).unwrap_or(sent);
+        let last = self.ops()[..sent].iter().enumerate().position(needs_local_op).unwrap_or(sent);
         let can_trim = self.loaded().iter().any(|(name, _)| {
             self.chain().decoder_of(name).is_some_and(|(decoder, _)| {
                 decoder < last && self.next_on(name, decoder + 1).is_some_and(|next| next < sent)
@@ -82,8 +85,8 @@ impl Plan {
 
     /// The number of the next op on a field, from op `first` on.
     fn next_on(&self, field: &str, first: usize) -> Option<usize> {
-        let mut behind = self.ops().iter().enumerate().skip(first);
-        behind.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
+        let mut later = self.ops().iter().enumerate().skip(first);
+        later.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
     }
 
     /// The first cut at which every loaded field has one shape for all samples.
@@ -122,13 +125,17 @@ impl Plan {
         let source = open(source)?;
         let ops = ops.into_iter().map(|table| registry.build_op(table)).collect::<Result<Vec<_>, _>>()?;
         if ops.len() > MOST_OPS {
-            return Err(PlanError::TooLarge(format!("{} ops are more than the {MOST_OPS} that are taken", ops.len())));
+            return Err(PlanError::TooLarge(format!(
+                "{} ops are too many; a storage server accepts at most {MOST_OPS}",
+                ops.len()
+            )));
         }
         if let Some(op) = ops.iter().find(|op| !op.op().runs_anywhere()) {
             let (op, why) = (op.name().to_string(), "it is not for other machines".to_owned());
             return Err(UnwritableOp { op, why }.into());
         }
         check_sizes(&*source, &ops)?;
+        // Only what a server needs is taken over from the document. Everything else has its default, whatever the client wrote.
         let Settings { seed, fields, ragged, .. } = settings;
         let settings = Settings { seed, fields, ragged, ..Settings::of_batches(1) };
         let config = RunConfig { seek_index: config.seek_index, ..RunConfig::default() };
@@ -140,6 +147,7 @@ impl Plan {
 fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> {
     let mut types: FieldTypes = source.fields();
     for op in ops {
+        // Sizes are checked after each op, because a later op may make the result small again.
         op.check(&mut types, &[])?;
         for (field, kind) in types.iter() {
             let bytes = kind.fixed().map(|(dtype, shape)| array_bytes(dtype, &shape).unwrap_or(usize::MAX));

@@ -23,15 +23,15 @@ const MOST_SEGMENTS: u64 = 1 << 24;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum Unshared {
-    #[error("its samples come in order, and jobs that share choose their own; give shuffle=True")]
+    #[error("its samples come in order, but shared samples come in the order of their production; use shuffle=True")]
     InOrder,
-    #[error("it has a sampler, whose sequence is its own")]
+    #[error("it has a sampler, which defines its own sequence")]
     Sampler,
-    #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
+    #[error("its order of delivery is {0}, but shared samples are delivered as they are produced")]
     Delivery(Order),
-    #[error("its samples would be {0} segments, and a node keeps an account of at most {MOST_SEGMENTS}")]
+    #[error("its samples would need {0} segments, but a node supports at most {MOST_SEGMENTS}")]
     Long(u64),
-    #[error("field {field:?} has no fixed shape; shared memory holds arrays of one size")]
+    #[error("field {field:?} has no fixed shape, but shared memory contains arrays of one size only")]
     Unslotted { field: String },
 }
 
@@ -49,7 +49,7 @@ impl Plan {
         if *order != Order::Strict {
             return Err(Unshared::Delivery(*order));
         }
-        match self.divided().count() {
+        match self.uniform_segments().count() {
             count if count > MOST_SEGMENTS => Err(Unshared::Long(count)),
             _ => self.check_fixed(),
         }
@@ -65,12 +65,12 @@ impl Plan {
 
     /// Fails unless all fields are arrays of one size, or fields that a job can compute itself.
     fn check_fixed(&self) -> Result<(), Unshared> {
-        let mut loose = self
+        let mut unfixed = self
             .layout()
             .fields()
             .iter()
             .filter(|(name, form)| **name != *KEY_FIELD && !matches!(form, FieldForm::Region { .. }));
-        match loose.next() {
+        match unfixed.next() {
             Some((field, _)) => Err(Unshared::Unslotted { field: field.to_string() }),
             None => Ok(()),
         }
@@ -95,7 +95,7 @@ impl Plan {
     }
 
     /// The division into segments, without the choice of samples.
-    fn divided(&self) -> Segments {
+    fn uniform_segments(&self) -> Segments {
         let bytes_of = |(name, form): &(Arc<str>, FieldForm)| match form {
             FieldForm::Region { region, .. } if **name != *INDEX_FIELD => self.layout().slab().slot_bytes(*region),
             _ => 0,
@@ -107,7 +107,7 @@ impl Plan {
     /// The division into segments.
     pub fn segments(&self) -> &Segments {
         self.segments.get_or_init(|| {
-            let segments = self.divided();
+            let segments = self.uniform_segments();
             match self.segment_blocks() {
                 Some(blocks) => segments.of_blocks(&blocks),
                 None => segments,
@@ -120,8 +120,10 @@ impl Plan {
     fn segment_blocks(&self) -> Option<Blocks> {
         let Shuffle::Reservoir(config) = &self.settings().shuffle else { return None };
         let together = self.source().blocks()?;
+        // One block per object: only the average size of a sample is needed here.
         let stored = Blocks::cut(&together, u64::MAX).sample_bytes();
-        let segment_bytes = self.divided().segment_len().saturating_mul(stored);
+        let segment_bytes = self.uniform_segments().segment_len().saturating_mul(stored);
+        // At least one byte, at most the block size that the user chose.
         let block = (segment_bytes / u64::from(config.readers)).clamp(1, config.block.0);
         Some(Blocks::cut(&together, block))
     }
@@ -133,6 +135,8 @@ impl Plan {
         let settings = Settings {
             shuffle: self.settings().shuffle.clone(),
             seed,
+            // A bad sample must not end the production for all jobs. Each job applies its own policy when it receives the
+            // segment.
             on_error: OnError::Substitute { max_fraction: 1.0 },
             fields: Some(self.produced()),
             ..Settings::of_batches(usize::try_from(segments.segment_len()).unwrap_or(usize::MAX))
@@ -154,6 +158,7 @@ impl Plan {
     fn produced(&self) -> Vec<String> {
         let is_produced = |name: &&Arc<str>| ***name != *KEY_FIELD && ***name != *INDEX_FIELD;
         let fields = self.delivered().iter().filter(is_produced).map(ToString::to_string);
+        // The index comes first, whether a job asked for it or not: jobs find their samples by it.
         std::iter::once(INDEX_FIELD.to_owned()).chain(fields).collect()
     }
 

@@ -132,6 +132,7 @@ impl Registry {
             return Err(SpecError::NoName { of: "an op".to_owned(), key: "op" }.into());
         };
         match self.ops.get(&name) {
+            // Checked before the op is built: building it would import the function.
             Some(_) if self.code_ops.contains(&name) && !self.allows_functions => {
                 let function = table.get("fn").map(ToString::to_string).unwrap_or_default();
                 Err(PlanError::Functions { op: name, function })
@@ -144,6 +145,7 @@ impl Registry {
 
 impl Opener for Registry {
     fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
+        // A path without a scheme is on disk.
         let scheme = url.split_once("://").map_or(DISK, |(scheme, _)| scheme);
         match self.stores.get(scheme) {
             Some(open) => open(url),

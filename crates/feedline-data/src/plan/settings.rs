@@ -120,10 +120,11 @@ pub struct RunConfig {
     pub rank: Rank,
 }
 
-/// Reads a whole number, and says in plain words what is expected.
+/// Reads a whole number. The error names the expected kind of value in plain words.
 fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
     const EXPECTED: &str = "expected a whole number from 0 on";
     #[derive(Deserialize)]
+    // An untagged enum replaces serde's own message ("invalid value: integer `-1`, expected usize") by ours.
     #[serde(untagged, expecting = "expected a whole number from 0 on")]
     enum Whole {
         Number(u64),
@@ -209,7 +210,7 @@ impl Workers {
         }
     }
 
-    /// The number of threads.
+    /// The number of threads. For `Auto`, all cores that the process may use.
     pub fn count(self) -> usize {
         match self {
             Self::Auto => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_is_told_with_what_would_be() {
+    fn errors_name_the_expected_values() {
         let on_error = |text: &str| {
             let settings = toml::from_str::<Settings>(&format!("batch_size = 1\non_error = {text}"));
             settings.map(|settings| settings.on_error).map_err(|error| error.message().to_owned())

@@ -10,13 +10,13 @@ use super::{ByteSize, PlanError};
 use crate::source::Source;
 
 /// The default size of the reservoir: a fraction of a rank's samples, limited in bytes.
-const USUAL_SHARE: f64 = 0.1;
-const USUAL_BYTES: u64 = 2_000_000_000;
+const DEFAULT_SHARE: f64 = 0.1;
+const DEFAULT_BYTES: u64 = 2_000_000_000;
 /// The default number of readers.
-const USUAL_READERS: u32 = 4;
+const DEFAULT_READERS: u32 = 4;
 const MOST_READERS: u32 = 4096;
 /// The default block size. At 150 MB/s a disk loses 2 % of its time to a seek of 8 ms per block.
-const USUAL_BLOCK: ByteSize = ByteSize(64_000_000);
+const DEFAULT_BLOCK: ByteSize = ByteSize(64_000_000);
 
 /// How samples are shuffled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct ReservoirConfig {
 
 impl Default for ReservoirConfig {
     fn default() -> Self {
-        Self { size: None, readers: USUAL_READERS, block: USUAL_BLOCK }
+        Self { size: None, readers: DEFAULT_READERS, block: DEFAULT_BLOCK }
     }
 }
 
@@ -125,12 +125,15 @@ impl ReservoirConfig {
         if self.block.0 == 0 {
             return refuse("block", "0".to_owned(), "it has to be at least a byte, e.g. \"64MB\"");
         }
-        let Some(together) = source.blocks() else { return Err(PlanError::NoBlocks) };
-        let blocks = Blocks::cut(&together, self.block.0);
+        let Some(stored) = source.blocks() else { return Err(PlanError::NoBlocks) };
+        let blocks = Blocks::cut(&stored, self.block.0);
+        // The largest number of samples that a rank can get.
         let most = blocks.samples().div_ceil(u64::from(world));
+        // `libm`, so that every machine rounds alike: the size decides the order.
         let share = |part: f64| libm::ceil(most as f64 * part) as u64;
         let size = match self.size {
-            None => share(USUAL_SHARE).min(USUAL_BYTES / blocks.sample_bytes()),
+            // A tenth of the samples, or as many as fit into 2 GB.
+            None => share(DEFAULT_SHARE).min(DEFAULT_BYTES / blocks.sample_bytes()),
             Some(ReservoirSize::Samples(samples)) if samples > 0 => samples,
             Some(ReservoirSize::Share(part)) if part > 0.0 && part <= 1.0 => share(part),
             Some(ReservoirSize::Samples(samples)) => {
@@ -170,7 +173,7 @@ mod tests {
         let share = parsed("{ kind = \"reservoir\", size = 0.25, block = \"1MB\" }").unwrap();
         let config = ReservoirConfig {
             size: Some(ReservoirSize::Share(0.25)),
-            readers: USUAL_READERS,
+            readers: DEFAULT_READERS,
             block: ByteSize(1_000_000),
         };
         assert_eq!(share, Shuffle::Reservoir(config));

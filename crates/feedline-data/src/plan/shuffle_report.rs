@@ -11,12 +11,12 @@ use super::{Plan, PlanError, Settings, Shuffle};
 /// Number of points in a curve.
 const CURVE_POINTS: u32 = 100;
 /// Number of samples whose places are reported, for a plot.
-const TOLD_PLACES: u64 = 2000;
+const REPORTED_PLACES: u64 = 2000;
 /// Warn if the correlation of neighbouring classes exceeds this: as stored, and as delivered.
-const SORTED: f64 = 0.5;
-const HEAPED: f64 = 0.05;
+const SORTED_CORRELATION: f64 = 0.5;
+const CLUSTERED_MARGIN: f64 = 0.05;
 /// Warn if batches have less than this fraction of the classes that a full shuffle gives.
-const POOR: f64 = 0.75;
+const FEW_CLASSES_FRACTION: f64 = 0.75;
 
 /// The quality of a plan's shuffle.
 #[derive(Clone, Debug, Serialize)]
@@ -50,7 +50,7 @@ impl Plan {
     pub fn shuffle_report(&self, epoch: Epoch) -> Result<ShuffleReport, PlanError> {
         let Settings { shuffle, sampler, seed, batch_size, .. } = self.settings();
         if sampler.is_some() {
-            let (value, allowed) = ("given".to_owned(), "its order is its own, and no shuffle");
+            let (value, allowed) = ("given".to_owned(), "it defines its own order, so there is no shuffle to measure");
             return Err(PlanError::Setting { setting: "sampler", value, allowed });
         }
         let division = Division { world: self.config().rank.world.into(), batch_size: *batch_size as u64 };
@@ -60,6 +60,7 @@ impl Plan {
             let visits = sequence.epoch(epoch);
             (0..len).map(|position| visits.at(Position(position)).ordinal.0).collect()
         };
+        // A picture without a class has label -1. If any sample has no class, nothing is said about classes.
         let class = |ordinal| source.class_of(source.id_at(Ordinal(ordinal))).filter(|class| *class >= 0);
         let classes: Option<Vec<i64>> = (0..len).map(class).collect();
         let quality = |sequence: &Sequence| {
@@ -67,9 +68,10 @@ impl Plan {
             (Quality::of(&now, &then, division, classes.as_deref()), now)
         };
         let stored = quality(&Sequence::in_order(*seed, len)).0;
-        let ((plan, own), (full, fully)) = (quality(self.sequence()), quality(&Sequence::shuffled(*seed, len)));
+        let ((plan, plan_order), (full, full_order)) =
+            (quality(self.sequence()), quality(&Sequence::shuffled(*seed, len)));
         let rule = self.sequence().reservoir();
-        let step = (len / TOLD_PLACES).max(1) as usize;
+        let step = (len / REPORTED_PLACES).max(1) as usize;
         let place = |(position, ordinal): (usize, &u64)| (position as u64, *ordinal);
         Ok(ShuffleReport {
             shuffle: shuffle.clone(),
@@ -78,8 +80,8 @@ impl Plan {
             reservoir_bytes: rule.map(|rule| rule.size.min(rule.samples(0)) * rule.blocks.sample_bytes()),
             blocks: rule.map(|rule| rule.blocks.len()),
             warning: warning(shuffle, [&stored, &plan, &full]),
-            curves: [neighbour_curve(&own, CURVE_POINTS), neighbour_curve(&fully, CURVE_POINTS)],
-            places: own.iter().enumerate().step_by(step).map(place).collect(),
+            curves: [neighbour_curve(&plan_order, CURVE_POINTS), neighbour_curve(&full_order, CURVE_POINTS)],
+            places: plan_order.iter().enumerate().step_by(step).map(place).collect(),
             stored,
             plan,
             full,
@@ -89,16 +91,18 @@ impl Plan {
 
 fn warning(shuffle: &Shuffle, [stored, plan, full]: [&Quality; 3]) -> Option<String> {
     let (stored, plan, full) = (stored.labels?, plan.labels?, full.labels?);
-    let is_sorted = stored.correlation > SORTED;
-    let is_heaped = plan.correlation > full.correlation.max(0.0) + HEAPED;
-    let is_poor = plan.classes_per_batch < POOR * full.classes_per_batch;
-    if !is_sorted || !(is_heaped || is_poor) {
+    let is_sorted = stored.correlation > SORTED_CORRELATION;
+    // Even a full shuffle has some correlation by chance, so the limit is relative to it.
+    let is_clustered = plan.correlation > full.correlation.max(0.0) + CLUSTERED_MARGIN;
+    let has_few_classes = plan.classes_per_batch < FEW_CLASSES_FRACTION * full.classes_per_batch;
+    // Clusters of equal classes are the fault of the shuffle only if the data is stored that way.
+    if !is_sorted || !(is_clustered || has_few_classes) {
         return None;
     }
     let remedy = match shuffle {
-        Shuffle::Never => "take shuffle=True, or fl.reservoir(...)",
+        Shuffle::Never => "use shuffle=True, or fl.reservoir(...)",
         Shuffle::Reservoir(_) | Shuffle::Full => {
-            "take a larger reservoir (size), more readers, shorter blocks, or shuffle=True"
+            "use a larger reservoir (size), more readers, shorter blocks, or shuffle=True"
         }
     };
     Some(format!(

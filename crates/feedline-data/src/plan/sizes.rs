@@ -32,6 +32,7 @@ impl Plan {
         if self.sizes.get().is_none()
             && let Ok(sizes) = self.look_up_sizes(cancel)
         {
+            // Another thread may have looked them up meanwhile. Both results are equal.
             self.sizes.get_or_init(|| sizes);
         }
         if self.elements.get().is_none()
@@ -63,6 +64,7 @@ impl Plan {
     fn look_up_sizes(&self, cancel: &Cancel) -> Result<Vec<u64>, Cancelled> {
         self.look_up(cancel, |id, field, _| match self.source().origin(id, field).open() {
             Ok(Some((_, range))) => range.end - range.start,
+            // A bad file must not fail the plan. It fails later, as a sample.
             Ok(None) | Err(_) => 1,
         })
     }
@@ -75,6 +77,7 @@ impl Plan {
                 return 0;
             }
             let Ok(Some(part)) = self.source().origin(id, field).open() else { return 0 };
+            // Reading a header would cost a request per sample.
             if part.0.remote().is_some() {
                 return 0;
             }
@@ -96,6 +99,7 @@ impl Plan {
 
 fn pixels_of((object, range): &OpenPart) -> Option<u64> {
     let len = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
+    // A picture with large metadata, such as an embedded preview, needs the second, longer read.
     HEAD_BYTES.into_iter().find_map(|bytes| {
         let mut head = vec![0; bytes.min(len)];
         object.read_at(range.start, &mut head).ok()?;

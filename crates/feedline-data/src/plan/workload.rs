@@ -25,6 +25,7 @@ impl Workload for Plan {
 
     fn size_of(&self, row: u64) -> Size {
         let of = |numbers: Option<&[u64]>| numbers?.get(usize::try_from(row).ok()?).copied();
+        // 0 elements means that the header was not understood.
         Size { bytes: of(self.known_sizes()), elements: of(self.known_elements()).filter(|&elements| elements > 0) }
     }
 

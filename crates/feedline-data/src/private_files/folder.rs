@@ -23,7 +23,7 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Upper limit of unfinished files per name and process.
 const MOST_PARTS: u32 = 1000;
 /// Permission bits of group and others.
-const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+const GROUP_AND_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// The user's cache folder, and whether its warning was given. Clones share that.
 #[derive(Clone, Debug)]
@@ -38,11 +38,12 @@ struct Inner {
 impl CacheFolder {
     /// Logs one warning, for all clones, that nothing can be saved here.
     pub fn warn(&self, error: &io::Error) {
+        // `swap` lets exactly one thread log. Nothing else depends on the flag, so relaxed is enough.
         if !self.0.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 folder = %self.display(),
                 %error,
-                "the cache folder cannot be used, and nothing is kept for later runs; set FEEDLINE_CACHE to a folder of your own"
+                "the cache folder cannot be used, so nothing is saved for later runs; set FEEDLINE_CACHE to a folder that you own"
             );
         }
     }
@@ -100,6 +101,7 @@ impl PrivateFolder {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE.bits()).create(cache_folder)?;
         let mut folder = open_base(cache_folder)?;
         for name in below {
+            // Another process may create the folder at the same moment. `open_folder` checks its owner in either case.
             match mkdirat(&folder, name, FOLDER_MODE) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -116,15 +118,18 @@ impl PrivateFolder {
             Access::Write => OFlags::RDWR,
             Access::Append => OFlags::RDWR | OFlags::APPEND,
         };
+        // NONBLOCK: opening a pipe would otherwise wait for a writer.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = openat(&self.0, name, flags, Mode::empty()).map_err(|error| explain_link(error.into()))?;
         let file = regular(File::from(opened))?;
+        // The checks use the open descriptor, so the file cannot be exchanged in between.
         make_private(&file, FILE_MODE)?;
         Ok(file)
     }
 
     /// Writes a file as a whole: readers see the old or the new content. A link is replaced, not followed.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        // An error here leaves the old file as it was. `rename` is atomic, so readers see one content or the other.
         let part = self.write_part(name, bytes)?;
         renameat(&self.0, &part, &self.0, name).map_err(|error| {
             self.remove(&part);
@@ -135,6 +140,7 @@ impl PrivateFolder {
     /// Creates a file with this content, unless the name exists.
     pub fn create_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = self.write_part(name, bytes)?;
+        // A link fails if the name exists, while a rename would replace the file of another process.
         match linkat(&self.0, &part, &self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => {
                 self.remove(&part);
@@ -170,6 +176,7 @@ impl PrivateFolder {
 fn open_base(path: &Path) -> io::Result<OwnedFd> {
     let folder = openat(CWD, path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let owner = fstat(&folder)?.st_uid;
+    // A folder of root, such as `/tmp`, is allowed as the base. The folders below it must belong to the user.
     if owner == 0 { Ok(folder) } else { check_owner(owner).map(|()| folder) }
 }
 
@@ -185,7 +192,7 @@ fn check_owner(owner: u32) -> io::Result<()> {
     if owner == user {
         return Ok(());
     }
-    let text = format!("it belongs to user {owner}, and this process runs as user {user}");
+    let text = format!("it belongs to user {owner}, but this process runs as user {user}");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
@@ -193,7 +200,7 @@ fn check_owner(owner: u32) -> io::Result<()> {
 fn make_private(file: &impl std::os::fd::AsFd, mode: Mode) -> io::Result<()> {
     let found = fstat(file)?;
     check_owner(found.st_uid)?;
-    if Mode::from_raw_mode(found.st_mode).intersects(OF_OTHERS) {
+    if Mode::from_raw_mode(found.st_mode).intersects(GROUP_AND_OTHERS) {
         match fchmod(file, mode) {
             // On a read-only file system nobody can change it.
             Ok(()) | Err(Errno::ROFS) => {}
@@ -250,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_user_is_not_used() {
+    fn files_of_another_user_are_not_used() {
         let cache = tempfile::tempdir().unwrap();
         if chown(cache.path(), Some(12345), None).is_err() {
             return; // Only root can give files away.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 /// Reads a whole file of at most `most_bytes`. Links are followed. A pipe, a device or a folder is rejected at once.
 pub(crate) fn read_bounded(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+    // O_NONBLOCK: opening a pipe without a writer would block.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     read_open(&regular(file)?, most_bytes)
 }
@@ -21,7 +22,7 @@ pub(crate) fn open_appending(path: &Path) -> io::Result<File> {
 /// Reads an open file from its beginning to its end.
 pub(crate) fn read_open(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
     let too_large = |bytes: u64| {
-        let text = format!("it has {bytes} bytes or more, and at most {most_bytes} are read");
+        let text = format!("it has {bytes} bytes or more; the limit is {most_bytes}");
         io::Error::new(io::ErrorKind::FileTooLarge, text)
     };
     let len = file.metadata()?.len();
@@ -29,6 +30,7 @@ pub(crate) fn read_open(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
         return Err(too_large(len));
     }
     let mut bytes = Vec::new();
+    // One byte more than the file, so that `read_to_end` sees the end without growing the buffer.
     bytes.try_reserve_exact(len as usize + 1).map_err(|_| io::ErrorKind::OutOfMemory)?;
     // The file may grow meanwhile, or be one that claims to be empty.
     file.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;

@@ -16,9 +16,9 @@ use crate::dtype::{Dtype, array_bytes};
 use crate::store::{Object, Store};
 use crate::volume::npy::{PREFIX_BYTES, header_range, parse};
 
-/// An array has no names. Its identity is a hash of this many samples, evenly spread,
+/// Number of samples, evenly spread, that the identity of an array hashes. An array has no names to hash instead.
 const HASHED_PIECES: usize = 64;
-/// with at most this many bytes of each.
+/// Upper limit of bytes that are hashed of each of these samples.
 const HASHED_PIECE_BYTES: usize = 64 << 10;
 /// The field of an array that is not a list of pictures, unless the user names it.
 const FIELD: &str = "data";
@@ -86,6 +86,7 @@ impl ArraySource {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let object = store.open(&name)?;
         let npy = |problem: String| SourceError::Npy { path: path.to_owned(), problem };
+        // The length of the header is in its first bytes, so the file is read in two steps: prefix, then header.
         let mut prefix = vec![0; PREFIX_BYTES.min(object.len() as usize)];
         object.read_at(0, &mut prefix)?;
         let range = header_range(&prefix).map_err(npy)?;
@@ -96,11 +97,12 @@ impl ArraySource {
         if header.is_fortran {
             return Err(npy("it is in Fortran order; save it with numpy.ascontiguousarray".to_owned()));
         }
-        let wants =
+        // A header may claim any shape. The claim is compared with the length of the file before any memory is allocated for it.
+        let claimed_end =
             array_bytes(header.dtype, &header.shape).and_then(|bytes| header.data_offset.checked_add(bytes as u64));
-        if wants.is_none_or(|wants| wants > object.len()) {
+        if claimed_end.is_none_or(|end| end > object.len()) {
             return Err(npy(format!(
-                "its header promises {} {:?}, but the file has {} bytes",
+                "its header claims {} {:?}, but the file has {} bytes",
                 header.dtype.name(),
                 header.shape,
                 object.len()
@@ -138,6 +140,7 @@ impl ArraySource {
         let field = default_field(dtype, &sample_shape).to_owned();
         let mut hasher = Xxh3::new();
         hasher.update(format!("array {} {len} {sample_shape:?}", dtype.name()).as_bytes());
+        // Sample numbers `0, len/64, 2 len/64, ...`: a changed array is noticed without reading all of it.
         for piece in 0..HASHED_PIECES.min(len) {
             let sample = piece * len / HASHED_PIECES.min(len);
             let mut bytes = vec![0; sample_bytes.min(HASHED_PIECE_BYTES)];
@@ -177,6 +180,7 @@ impl Source for ArraySource {
                 let start = data_offset + id.0 * self.sample_bytes as u64;
                 Origin::Part { object: Arc::clone(object), range: start..start + self.sample_bytes as u64 }
             }
+            // Labels, and the samples of an array in memory: `make` copies them.
             _ => Origin::Made,
         }
     }

@@ -42,7 +42,7 @@ impl FilesSource {
         for (field, other) in &fields {
             if other.len() != paths.len() {
                 let (field, first) = (field.clone(), first.clone());
-                return Err(SourceError::FieldLengths { field, has: other.len(), first, wants: paths.len() });
+                return Err(SourceError::FieldLengths { field, has: other.len(), first, expected: paths.len() });
             }
             check_field_name("files()", field)?;
         }
@@ -63,6 +63,7 @@ impl FilesSource {
         let first = paths.next().map(String::as_str).unwrap_or_default();
         let mut common = first.rfind('/').map_or("", |slash| &first[..=slash]);
         for path in paths {
+            // Drop the last folder until the rest is a prefix. The empty string always is, so the loop ends.
             while !path.starts_with(common) {
                 common = common[..common.len() - 1].rfind('/').map_or("", |slash| &common[..=slash]);
             }
@@ -113,11 +114,13 @@ impl Source for FilesSource {
     }
 
     fn identity(&self) -> u128 {
+        // Only the part below the common folder counts, so a data set that is moved keeps its identity.
         let root = self.common_root().len();
         let mut hasher = Xxh3::new();
         for (field, paths) in &self.fields {
             for text in std::iter::once(field.as_str()).chain(paths.iter().map(|path| &path[root..])) {
                 hasher.update(text.as_bytes());
+                // The separator keeps ["ab", "c"] and ["a", "bc"] apart.
                 hasher.update(&[0]);
             }
         }

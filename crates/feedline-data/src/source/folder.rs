@@ -61,7 +61,7 @@ struct Params {
 
 /// What a listing found besides pictures.
 #[derive(Debug, Default)]
-struct Beside {
+struct NonPictures {
     /// Names of the sub-folders.
     folders: BTreeSet<String>,
     /// Number of other files, by ending.
@@ -72,36 +72,49 @@ impl FolderSource {
     /// Lists the pictures below the root of `store`. Messages call it `root`.
     pub fn open(root: &str, store: Arc<dyn Store>, options: FolderOptions) -> Result<Self, SourceError> {
         let extensions = options.extensions()?;
-        let beside: Mutex<Beside> = Mutex::default();
+        // A store may call the filter from several threads.
+        let non_pictures: Mutex<NonPictures> = Mutex::default();
         let names = store.list(&|name| {
             let is_picture = has_extension(name, &extensions);
             if !is_picture {
-                beside.lock().add(name);
+                non_pictures.lock().add(name);
             }
             is_picture
         })?;
-        let Beside { mut folders, skipped } = beside.into_inner();
+        let NonPictures { mut folders, skipped } = non_pictures.into_inner();
         let others = skipped.values().sum::<u64>();
         if names.is_empty() {
             let (root, others, extensions) = (root.to_owned(), others as usize, extensions.join(" "));
             return Err(SourceError::NoPictures { root, others, extensions });
         }
+        // Sub-folders with at least one picture. `non_pictures` has the folders in which other files were found, or nothing at all.
         let filled: BTreeSet<String> = names.iter().filter_map(class_of).map(str::to_owned).collect();
         let empty: Vec<String> = folders.difference(&filled).cloned().collect();
         if !empty.is_empty() && !options.allow_empty {
             let extensions = extensions.join(" ");
-            return Err(SourceError::EmptyClasses { root: root.to_owned(), classes: some(&empty), extensions });
+            return Err(SourceError::EmptyClasses { root: root.to_owned(), classes: first_names(&empty), extensions });
         }
+        // Empty folders are numbered too, so that a class keeps its number whatever its folder contains.
         folders.extend(filled);
         let classes = options.number(root, folders)?;
         let labels = labels(&names, &classes);
-        let loose = labels.iter().filter(|&&label| label < 0).count();
-        if loose > 0 && loose < labels.len() {
-            tracing::warn!(root, pictures = loose, "pictures beside the sub-folders have label -1; move them into one");
+        // All pictures without a sub-folder is a valid data set without classes. Only a mixture is suspicious.
+        let unclassed = labels.iter().filter(|&&label| label < 0).count();
+        if unclassed > 0 && unclassed < labels.len() {
+            tracing::warn!(
+                root,
+                pictures = unclassed,
+                "pictures outside the sub-folders have label -1; move them into a sub-folder"
+            );
         }
         if others > 0 {
-            let kinds = kinds(&skipped);
-            tracing::warn!(root, files = others, kinds, "left out files that are no pictures; extensions= chooses");
+            let kinds = frequent_kinds(&skipped);
+            tracing::warn!(
+                root,
+                files = others,
+                kinds,
+                "left out files that are not pictures; set extensions= to choose endings"
+            );
         }
         let (root, skipped) = (root.to_owned(), others);
         Ok(Self { root, store, options, names, classes, labels, skipped })
@@ -123,14 +136,18 @@ impl FolderSource {
 impl FolderOptions {
     /// Endings with their dot, in lower case.
     fn extensions(&self) -> Result<Vec<String>, SourceError> {
-        let Some(given) = &self.extensions else { return Ok(EXTENSIONS.map(str::to_owned).to_vec()) };
-        let endings: Vec<String> =
-            given.iter().map(|ending| format!(".{}", ending.trim_start_matches('.').to_ascii_lowercase())).collect();
+        let Some(requested) = &self.extensions else { return Ok(EXTENSIONS.map(str::to_owned).to_vec()) };
+        let endings: Vec<String> = requested
+            .iter()
+            .map(|ending| format!(".{}", ending.trim_start_matches('.').to_ascii_lowercase()))
+            .collect();
         match endings.iter().find(|ending| ending.len() < 2 || ending.contains('/')) {
             _ if endings.is_empty() => {
                 Err(SourceError::Parameter("extensions is empty; leave it out to take all pictures".to_owned()))
             }
-            Some(wrong) => Err(SourceError::Parameter(format!("extensions has {wrong:?}; endings are like \".jpg\""))),
+            Some(wrong) => Err(SourceError::Parameter(format!(
+                "extensions has {wrong:?}, which is not an ending such as \".jpg\""
+            ))),
             None => Ok(endings),
         }
     }
@@ -140,23 +157,28 @@ impl FolderOptions {
         let Some(classes) = &self.classes else { return Ok(folders.into_iter().collect()) };
         let known: BTreeSet<&String> = classes.iter().collect();
         if known.len() < classes.len() {
-            return Err(SourceError::Parameter(format!("classes names a class twice: {}", some(classes))));
+            return Err(SourceError::Parameter(format!("classes names a class twice: {}", first_names(classes))));
         }
         let unknown: Vec<String> = folders.into_iter().filter(|folder| !known.contains(folder)).collect();
         if unknown.is_empty() {
             return Ok(classes.clone());
         }
-        Err(SourceError::UnknownClasses { root: root.to_owned(), folders: some(&unknown), classes: some(classes) })
+        Err(SourceError::UnknownClasses {
+            root: root.to_owned(),
+            folders: first_names(&unknown),
+            classes: first_names(classes),
+        })
     }
 }
 
-impl Beside {
+impl NonPictures {
     fn add(&mut self, name: &str) {
         if let Some(folder) = class_of(name)
             && !self.folders.contains(folder)
         {
             self.folders.insert(folder.to_owned());
         }
+        // A store names a folder with a final slash. It is no file, so it is not counted.
         if !name.ends_with('/') {
             let base = name.rsplit('/').next().unwrap_or_default();
             let ending = base.rsplit_once('.').map_or("no extension".to_owned(), |(_, ending)| format!(".{ending}"));
@@ -172,6 +194,8 @@ fn class_of(name: &str) -> Option<&str> {
 
 fn has_extension(name: &str, extensions: &[String]) -> bool {
     extensions.iter().any(|ending| {
+        // A file called `.jpg` has no name before its ending. The ending may start inside a UTF-8 character, where slicing
+        // panics.
         name.len() > ending.len()
             && name.is_char_boundary(name.len() - ending.len())
             && name[name.len() - ending.len()..].eq_ignore_ascii_case(ending)
@@ -187,14 +211,14 @@ fn labels(names: &Names, classes: &[String]) -> Vec<i32> {
 }
 
 /// The first few names, for messages.
-fn some(names: &[String]) -> String {
+fn first_names(names: &[String]) -> String {
     let named: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("{name:?}")).collect();
     let more = names.len() - named.len();
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
 /// The most frequent kinds of files, for messages.
-fn kinds(skipped: &BTreeMap<String, u64>) -> String {
+fn frequent_kinds(skipped: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<(&String, &u64)> = skipped.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();
@@ -326,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn given_classes_fix_the_numbers_and_no_folder_is_left_out() {
+    fn listed_classes_fix_the_numbers_and_an_unlisted_folder_is_an_error() {
         let classes = |names: &[&str]| FolderOptions {
             classes: Some(names.iter().map(|&name| name.to_owned()).collect()),
             ..FolderOptions::default()
@@ -343,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted_and_endings_can_be_chosen() {
+    fn skipped_files_are_counted_and_endings_can_be_chosen() {
         let files = ["a/1.jpg", "a/2.TIF", "a/notes", "b/3.ppm", "b/4.PGM", "README.md", ".hidden"];
         assert_eq!(open(&files, FolderOptions::default()).unwrap().skipped(), 3);
         let extensions = Some(vec!["tif".to_owned(), ".JPG".to_owned()]);

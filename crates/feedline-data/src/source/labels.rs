@@ -48,7 +48,8 @@ impl PlainLabels {
         };
         let dtype = self.label_dtype.unwrap_or(Dtype::I64);
         let bytes: Option<Vec<Vec<u8>>> = labels.iter().map(|&label| encode(dtype, label)).collect();
-        let bytes = bytes.ok_or_else(|| SourceError::Parameter(format!("a label is not of {}", dtype.name())))?;
+        let bytes =
+            bytes.ok_or_else(|| SourceError::Parameter(format!("a label does not fit into {}", dtype.name())))?;
         Labels::new(dtype, Vec::new(), bytes.concat()).map(Some)
     }
 
@@ -68,6 +69,7 @@ fn encode(dtype: Dtype, label: i64) -> Option<Vec<u8>> {
         Dtype::I32 => i32::try_from(label).ok()?.to_ne_bytes().to_vec(),
         Dtype::U64 => u64::try_from(label).ok()?.to_ne_bytes().to_vec(),
         Dtype::I64 => label.to_ne_bytes().to_vec(),
+        // A plan stores labels as integers only.
         Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 => return None,
     })
 }
@@ -77,7 +79,12 @@ impl Labels {
     pub fn new(dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, SourceError> {
         let stride = array_bytes(dtype, &shape)
             .filter(|&stride| stride > 0 && bytes.len().is_multiple_of(stride))
-            .ok_or_else(|| SourceError::Parameter(format!("labels of shape {shape:?} hold no elements")))?;
+            .ok_or_else(|| {
+                SourceError::Parameter(format!(
+                    "labels of shape {shape:?} have no elements or do not fill {} bytes",
+                    bytes.len()
+                ))
+            })?;
         Ok(Self { dtype, shape, bytes, stride, classes: Vec::new() })
     }
 
@@ -97,8 +104,10 @@ impl Labels {
         for (ordinal, target) in bytes.chunks_mut(stride).enumerate() {
             let id = source.id_at(Ordinal(ordinal as u64));
             match source.class_of(id) {
+                // The class is known without reading the data. This is the case for folders and indexed shards.
                 Some(class) if dtype == Dtype::I64 && shape.is_empty() => target.copy_from_slice(&class.to_ne_bytes()),
                 _ if matches!(source.origin(id, "label"), Origin::Made) => source.make(id, "label", target),
+                // The label is stored like a volume. Reading all of them would take as long as an epoch.
                 _ => return None,
             }
         }
@@ -164,6 +173,7 @@ impl Labels {
 
     /// A hash of all labels.
     pub(crate) fn identity(&self) -> u128 {
+        // Without names the hash covers type, shape and values only.
         let names = if self.classes.is_empty() { 0 } else { xxh3_128(self.classes.join("\u{0}").as_bytes()) };
         xxh3_128(format!("{} {:?}", self.dtype.name(), self.shape).as_bytes()) ^ xxh3_128(&self.bytes) ^ names
     }

@@ -191,39 +191,37 @@ impl Origin<'_> {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SourceError {
-    #[error("no pictures in {root:?} ({found}); they end in {extensions}", found = describe_found(*.others))]
+    #[error("no pictures in {root:?} ({found}); picture files end in {extensions}", found = describe_found(*.others))]
     NoPictures { root: String, others: usize, extensions: String },
     #[error(
-        "{root:?} has sub-folders without pictures: {classes}; fill them, remove them, or take them as empty classes with allow_empty=True (pictures end in {extensions})"
+        "{root:?} has sub-folders without pictures: {classes}; fill them, remove them, or accept empty classes with allow_empty=True (picture files end in {extensions})"
     )]
     EmptyClasses { root: String, classes: String, extensions: String },
     #[error("{root:?} has sub-folders that are not among its classes: {folders}; the classes are {classes}")]
     UnknownClasses { root: String, folders: String, classes: String },
-    #[error("no volumes in {root:?}; they end in .nii, .nii.gz or .npy")]
+    #[error("no volumes in {root:?}; volume files end in .nii, .nii.gz or .npy")]
     NoVolumes { root: String },
-    #[error("{root:?} has {name:?}, but no {missing:?}, which belongs to it; give a list of (image, label) instead")]
+    #[error("{root:?} has {name:?}, but not its counterpart {missing:?}; add it, or pass a list of (image, label)")]
     NoPair { root: String, name: String, missing: String },
-    #[error("{root:?} has {first:?} and {second:?}, which differ in their ending alone; remove one, or give a list")]
+    #[error("{root:?} has {first:?} and {second:?}, which differ only in their ending; remove one, or pass a list")]
     SameName { root: String, first: String, second: String },
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    #[error("{field:?} has {has} files, but {first:?} has {wants}")]
-    FieldLengths { field: String, has: usize, first: String, wants: usize },
+    #[error("{field:?} has {has} files, but {first:?} has {expected}")]
+    FieldLengths { field: String, has: usize, first: String, expected: usize },
     #[error("{labels} labels for {samples} samples")]
     LabelCount { labels: usize, samples: u64 },
     #[error("{path:?} is not a .npy file that can be read: {problem}")]
     Npy { path: String, problem: String },
     #[error("no shards match {pattern:?}; their names end in .tar")]
     NoShards { pattern: String },
-    #[error(
-        "no samples in {shards} shards, the first of which is {first:?}: members of a sample are called key.extension"
-    )]
+    #[error("no samples in {shards} shards, the first of which is {first:?}; members must be named key.extension")]
     NoSamples { shards: usize, first: String },
     #[error("no field is in each of the {samples} samples; there are {fields}")]
     NoCommonField { samples: u64, fields: String },
     #[error("{0}")]
     Parameter(String),
-    #[error("this plan cannot be written down: {0}")]
+    #[error("this plan cannot be saved: {0}")]
     Unserialisable(String),
     #[error(transparent)]
     Spec(#[from] SpecError),
@@ -271,6 +269,7 @@ pub(crate) const OTHERS: &[(&str, OpenSource)] = &[
 
 /// Refuses names of fields that the engine adds itself.
 fn check_field_name(of: &str, field: &str) -> Result<(), SourceError> {
+    // The engine adds these fields to every batch itself.
     if ["label", "index", "key", "padded"].contains(&field) {
         let text = format!("{of}: a field cannot be called {field:?}; choose another name");
         return Err(SourceError::Parameter(text));

@@ -9,6 +9,7 @@ use crate::store::StoreError;
 /// Opens the source of a path. A folder with tar files is a folder of shards. A folder without pictures may be a folder of volumes.
 pub fn open_path(path: &str, opener: &dyn Opener) -> Result<Arc<dyn Source>, SourceError> {
     let has_shards = || -> Result<bool, StoreError> {
+        // A path that no store accepts fails below, with the error of a folder.
         let store = opener.store_for(path).ok();
         let shards = store.map(|store| store.list_flat(&is_plain_shard)).transpose()?;
         Ok(shards.is_some_and(|shards| !shards.is_empty()))
@@ -18,6 +19,7 @@ pub fn open_path(path: &str, opener: &dyn Opener) -> Result<Arc<dyn Source>, Sou
     }
     match FolderSource::open(path, opener.store_for(path)?, FolderOptions::default()) {
         Err(no_pictures @ SourceError::NoPictures { .. }) => match VolumesSource::open(path, opener.store_for(path)?) {
+            // Neither kind was found. Most users mean pictures, so that message is the helpful one.
             Err(SourceError::NoVolumes { .. }) => Err(no_pictures),
             volumes => Ok(Arc::new(volumes?)),
         },

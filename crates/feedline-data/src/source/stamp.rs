@@ -10,6 +10,7 @@ use crate::store::{Object, StoreError};
 
 /// A stamp of a part of an object: the object's length, its time of change, and the range.
 pub fn stamp(object: &dyn Object, range: &Range<u64>) -> u64 {
+    // A store without times gives 0. Then only a change of the length is noticed.
     let modified = object.modified_nanoseconds().unwrap_or_default().cast_unsigned();
     xxh3_64([object.len(), modified, range.start, range.end].map(u64::to_le_bytes).as_flattened())
 }

@@ -87,17 +87,21 @@ impl SubsetSource {
                 }
             }
         };
+        // Ascending ids are what `ordinal_of` (binary search) and `blocks` (samples in source order) rely on.
         ids.sort_unstable();
         if let Some([twice, _]) = ids.array_windows().find(|[id, next]| id == next) {
-            let text = format!("subset() names sample {twice} twice; a sampler may repeat samples");
+            let text = format!("subset() contains index {twice} twice; use a sampler to repeat samples");
             return Err(SourceError::Parameter(text));
         }
         if let Some(id) = ids.iter().find(|&&id| parent.ordinal_of(SampleId(id)).is_none()) {
-            let text = format!("subset() names sample {id}, which the source of {} samples lacks", parent.len());
+            let text = format!("subset() contains index {id}, which is not in the source of {} samples", parent.len());
             return Err(SourceError::Parameter(text));
         }
         if ids.is_empty() {
-            return Err(SourceError::Parameter(format!("no sample of the source's {} is in this part", parent.len())));
+            return Err(SourceError::Parameter(format!(
+                "this part of a source with {} samples is empty",
+                parent.len()
+            )));
         }
         Ok(Self { parent, part, ids })
     }
@@ -128,7 +132,7 @@ impl Cyclic {
         if [from, to].iter().all(|end| (0.0..=1.0).contains(end)) && from.total_cmp(&to).is_ne() {
             return Ok(Self { from, to });
         }
-        Err(SourceError::Parameter(format!("a share from {from} to {to} does not lie between 0 and 1")))
+        Err(SourceError::Parameter(format!("a share from {from} to {to} is not a range inside 0 to 1")))
     }
 
     /// The range, or its two parts where it passes the end of the circle.
@@ -140,8 +144,10 @@ impl Cyclic {
 /// A share of all samples, in one random order of them.
 fn share(parent: &dyn Source, seed: Seed, range: Cyclic) -> Vec<u64> {
     let len = parent.len();
+    // Both neighbours of a boundary round it the same way, so shares that meet neither overlap nor leave a gap.
     let place = |fraction: f64| (fraction * len as f64).round() as u64;
     let order = Permutation::new(StreamKey::new(seed, Epoch(0), Purpose::Split), len);
+    // A share is a range of positions in one random order. It depends on the seed only, so all parts of one split agree.
     let positions = range.parts().into_iter().flat_map(|(from, to)| place(from)..place(to));
     positions.map(|position| parent.id_at(Ordinal(order.at(position))).0).collect()
 }
@@ -155,7 +161,7 @@ fn share_by_label(parent: &dyn Source, seed: Seed, range: Cyclic) -> Result<Vec<
     for id in (0..parent.len()).map(|ordinal| parent.id_at(Ordinal(ordinal))) {
         let Some(class) = parent.class_of(id) else {
             let text = format!(
-                "a division by label needs a whole number or a name for each sample, but sample {} has no such label",
+                "a split by label needs a whole number or a class name for each sample, but sample {} has neither",
                 id.0
             );
             return Err(SourceError::Parameter(text));
@@ -168,6 +174,7 @@ fn share_by_label(parent: &dyn Source, seed: Seed, range: Cyclic) -> Result<Vec<
         let key = StreamKey::new(seed, Epoch(number), Purpose::Split);
         let len = ids.len() as u64;
         let order = Permutation::new(key, len);
+        // `order` uses the draws 0..len of this key, so number `len` is free for the offset.
         let offset = unit(key.bits(len, 0, 1));
         for (from, to) in range.parts() {
             let is_inside = |at: f64| from <= at && at < to;
@@ -214,12 +221,14 @@ impl Source for SubsetSource {
     }
 
     fn blocks(&self) -> Option<Vec<Block>> {
+        // For each block of the parent: how many of its samples are in the subset. Their bytes are estimated by proportion.
         let mut parent_end = 0;
         let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).map_or(u64::MAX, |ordinal| ordinal.0);
         let own = |Block { samples, bytes }: Block| {
             let start = self.ids.partition_point(|id| place(id) < parent_end);
             parent_end += samples;
             let own = (self.ids.partition_point(|id| place(id) < parent_end) - start) as u64;
+            // In 128 bits, since bytes times samples can exceed 64 bits.
             Block { samples: own, bytes: (u128::from(bytes) * u128::from(own) / u128::from(samples.max(1))) as u64 }
         };
         Some(self.parent.blocks()?.into_iter().map(own).filter(|block| block.samples > 0).collect())

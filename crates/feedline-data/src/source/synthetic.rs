@@ -59,6 +59,7 @@ impl Source for SyntheticSource {
     }
 
     fn make(&self, id: SampleId, _field: &str, target: &mut [u8]) {
+        // One random start per sample, then a counter through `mix`, eight bytes at a time. The last piece may be shorter.
         let first = StreamKey::new(Seed(0), Epoch(0), Purpose::Content).bits(id.0, 0, 0);
         for (number, bytes) in target.chunks_mut(8).enumerate() {
             bytes.copy_from_slice(&mix(first.wrapping_add(number as u64)).to_le_bytes()[..bytes.len()]);

@@ -55,6 +55,8 @@ impl VolumesSource {
         let others = AtomicU64::new(0);
         let names = store.list(&|name| {
             let is_volume = stem(name).is_some();
+            // A store may call the filter from several threads. Only the sum matters, and `list` returns after all of them:
+            // relaxed is enough.
             others.fetch_add(u64::from(!is_volume && !name.ends_with('/')), Ordering::Relaxed);
             is_volume
         })?;
@@ -68,13 +70,13 @@ impl VolumesSource {
             tracing::warn!(
                 root,
                 volumes,
-                "took all volumes as images, because no name says which are labels; a list of (image, label) says it"
+                "took all volumes as images, because no name says which are labels; pass a list of (image, label) to tell them apart"
             );
         }
         let images = images.unwrap_or_else(|| names.iter().map(|&name| name.to_owned()).collect());
         let others = others.into_inner();
         if others > 0 {
-            tracing::warn!(root, files = others, "left out files that are no volumes");
+            tracing::warn!(root, files = others, "left out files that are not volumes");
         }
         // Files without a recognised name were listed too, but are left out.
         let taken = images.len() + labels.as_ref().map_or(0, Vec::len);
@@ -89,7 +91,7 @@ impl VolumesSource {
         }
         if let Some(labels) = labels.as_ref().filter(|labels| labels.len() != images.len()) {
             let (field, first) = (LABEL.to_owned(), IMAGE.to_owned());
-            return Err(SourceError::FieldLengths { field, has: labels.len(), first, wants: images.len() });
+            return Err(SourceError::FieldLengths { field, has: labels.len(), first, expected: images.len() });
         }
         Self::new(None, Arc::new(DiskStore::below("")?), images, labels)
     }
@@ -106,7 +108,7 @@ impl VolumesSource {
                 Ok(Self::listed(images, labels)?)
             }
             _ => {
-                let text = "volumes have either a root, or a list of images and perhaps one of labels";
+                let text = "volumes need either a root, or a list of images and optionally one of labels";
                 Err(SourceError::Parameter(text.to_owned()))
             }
         }
@@ -133,6 +135,7 @@ impl VolumesSource {
         let first = names.next().map(String::as_str).unwrap_or_default();
         let mut common = first.rfind('/').map_or("", |slash| &first[..=slash]);
         for name in names {
+            // Drop the last folder until the rest is a prefix. The empty string always is, so the loop ends.
             while !name.starts_with(common) {
                 common = common[..common.len() - 1].rfind('/').map_or("", |slash| &common[..=slash]);
             }
@@ -143,6 +146,7 @@ impl VolumesSource {
 
 /// A name without the ending of a volume. `None` if it has no such ending.
 fn stem(name: &str) -> Option<&str> {
+    // `.nii.gz` is listed before `.nii`, and `get` returns `None` inside a UTF-8 character.
     let has = |ending: &&&str| {
         let start = name.len().checked_sub(ending.len());
         start.and_then(|start| name.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(ending))
@@ -166,12 +170,14 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
             names.iter().filter_map(move |name| Some((before(stem(name)?, word)?, *name))).collect::<Vec<_>>()
         };
         let (images, labels) = (of(image_word), of(label_word));
+        // Without labels under this naming scheme, its images may be labelled under another one.
         if labels.is_empty() {
             continue;
         }
+        // Compared without the ending: `a_x.nii.gz` and `a_y.npy` are a pair.
         let missing = |(rest, name): &(&str, &str), word: &str| {
-            let wanted = format!("{rest}{word}");
-            (!known.contains(&*wanted)).then(|| (name.to_string(), wanted))
+            let counterpart = format!("{rest}{word}");
+            (!known.contains(&*counterpart)).then(|| (name.to_string(), counterpart))
         };
         let alone = images.iter().find_map(|image| missing(image, label_word));
         let alone = alone.or_else(|| labels.iter().find_map(|label| missing(label, image_word)));
@@ -180,7 +186,7 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
         }
         let others = names.len() - images.len() - labels.len();
         if others > 0 {
-            tracing::warn!(root, others, image_word, label_word, "left out volumes that are called neither");
+            tracing::warn!(root, others, image_word, label_word, "left out volumes whose names end in neither word");
         }
         // Images and labels may sort differently, so labels are looked up by name.
         unique(root, &images)?;
@@ -215,6 +221,7 @@ fn channels(store: &dyn Store, names: &[String]) -> Result<usize, SourceError> {
     for name in names {
         match read(name) {
             Ok(channels) => return Ok(channels),
+            // A damaged file fails later as a sample, by policy. Opening fails only if no file is readable.
             Err(error) => first = first.or(Some(error)),
         }
     }
@@ -254,6 +261,7 @@ impl Source for VolumesSource {
     }
 
     fn identity(&self) -> u128 {
+        // Names below a root are relative already. Listed paths lose their common folder, so moved data keeps its identity.
         let root = if self.root.is_some() { 0 } else { self.common_root().len() };
         let mut hasher = Xxh3::new();
         hasher.update(b"volumes\0");

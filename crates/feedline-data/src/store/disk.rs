@@ -24,6 +24,7 @@ impl DiskStore {
     /// Files below a path. A relative path is resolved now, because the current folder may change later.
     pub fn below(path: &str) -> Result<Self, StoreError> {
         let real = unescaped(path);
+        // `absolute` rejects an empty path, which means the current folder here.
         let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(&real) };
         Ok(Self::new(absolute.map_err(|source| read_error(escaped_path(Path::new(&real)), source))?))
     }
@@ -76,6 +77,7 @@ impl Store for DiskStore {
         let path = self.path(name);
         let name = || escaped_path(&path);
         let (file, meta) = checked(open_file(&path), &name)?;
+        // The length is that of the open descriptor, so a file that is replaced meanwhile does not mix two versions.
         let target = room.room(meta.len() as usize)?;
         read_exact(&file, &name, 0, target)
     }
@@ -143,6 +145,7 @@ impl From<&Metadata> for Version {
 }
 
 fn read_exact(file: &File, name: &dyn Fn() -> String, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+    // `pread` has no shared position, so threads read one file at the same time.
     file.read_exact_at(target, offset).map_err(|source| match source.kind() {
         io::ErrorKind::UnexpectedEof => StoreError::Truncated {
             path: name(),
@@ -186,6 +189,7 @@ fn list_folder(
         let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
         if is_folder {
             if folder.name.is_empty() {
+                // Only for its side effect: `FolderSource` learns of empty folders this way.
                 accept(&format!("{full}/"));
             }
             folders.push(folder.below(full));

@@ -13,6 +13,7 @@ use std::path::Path;
 
 /// A name or a path as text.
 pub fn escaped(name: &[u8]) -> Cow<'_, str> {
+    // Most names are plain UTF-8 and are returned without a copy.
     let is_plain = |text: &str| !text.match_indices('\\').any(|(at, _)| escape_at(text.as_bytes(), at).is_some());
     if let Ok(text) = str::from_utf8(name)
         && is_plain(text)
@@ -28,6 +29,7 @@ pub fn escaped(name: &[u8]) -> Cow<'_, str> {
                 _ => text.push(character),
             }
         }
+        // These bytes are never ASCII, so their escapes are all from 0x80 on.
         for byte in chunk.invalid() {
             write!(text, "\\x{byte:02x}").expect("a string grows");
         }
@@ -50,6 +52,7 @@ pub fn unescaped(text: &str) -> Cow<'_, OsStr> {
     while let Some(&byte) = bytes.get(at) {
         let escape = escape_at(bytes, at);
         name.push(escape.unwrap_or(byte));
+        // An escape has four characters: backslash, x and two digits.
         at += if escape.is_some() { 4 } else { 1 };
     }
     OsString::from_vec(name).into()
@@ -64,6 +67,7 @@ fn escape_at(text: &[u8], at: usize) -> Option<u8> {
         _ => None,
     };
     let byte = digit(high)? << 4 | digit(low)?;
+    // Other escapes, such as `\x2f` for a slash, are ordinary text.
     (byte >= 0x80 || byte == b'\\').then_some(byte)
 }
 
@@ -73,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names_are_text_as_they_stand_unless_a_byte_is_none() {
+    fn names_in_utf8_are_unchanged_and_other_bytes_are_escaped() {
         for (name, text) in [
             (b"plain \\ \\x41 \\xZZ.jpg".as_slice(), "plain \\ \\x41 \\xZZ.jpg"),
             ("é/日本.png".as_bytes(), "é/日本.png"),

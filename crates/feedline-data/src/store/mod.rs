@@ -89,8 +89,8 @@ pub struct Version {
 impl Version {
     /// Describes how it differs from another version, for messages.
     pub fn difference_to(self, other: Self) -> String {
-        let told = |version: Self| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
-        format!("{}, not {}", told(self), told(other))
+        let describe = |version: Self| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
+        format!("{}, not {}", describe(self), describe(other))
     }
 }
 
@@ -135,6 +135,7 @@ pub trait BufferSource {
 impl BufferSource for Vec<u8> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         self.clear();
+        // A refused allocation is an error. `resize` alone would abort the process.
         self.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes: len as u64 })?;
         self.resize(len, 0);
         Ok(self)
@@ -149,11 +150,11 @@ pub enum StoreError {
     NotFound { path: String, source: std::io::Error },
     #[error("cannot read {path:?}")]
     Read { path: String, source: std::io::Error },
-    #[error("{path:?} ends at byte {len}, but bytes {range:?} were asked for; it was cut short after it was opened")]
+    #[error("{path:?} ends at byte {len}, but bytes {range:?} were requested; it was truncated after it was opened")]
     Truncated { path: String, range: Range<u64>, len: u64 },
-    #[error("{path:?} is more than {limit} folders deep: a symbolic link that leads back?")]
+    #[error("{path:?} is more than {limit} folders deep; a symbolic link may lead back to a parent")]
     TooDeep { path: String, limit: usize },
-    #[error("{path:?} is not a file that can be read, but {what}")]
+    #[error("{path:?} is {what}, not a file")]
     NotAFile { path: String, what: &'static str },
     #[error("{path:?} {problem}")]
     Content { path: String, problem: String },

@@ -15,6 +15,7 @@ pub struct Names {
 impl Names {
     /// Sorts names and removes duplicates.
     pub fn sorted(parts: &[NamesBuilder]) -> Self {
+        // Pairs of part and number are sorted, not the texts: 8 bytes per name instead of a copy.
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(parts.iter().map(|part| part.0.len()).sum());
         for (part, names) in parts.iter().enumerate() {
             places.extend((0..names.0.len()).map(|number| (part as u32, number as u32)));
@@ -62,6 +63,7 @@ impl Names {
         let mut hasher = Xxh3::new();
         for name in self.iter() {
             hasher.update(name.as_bytes());
+            // No file name contains a zero byte, so it separates names unambiguously.
             hasher.update(&[0]);
         }
         hasher.digest128()
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_sorted_by_bytes_whoever_found_them() {
+    fn names_are_sorted_by_bytes_whichever_thread_found_them() {
         let mut parts = [NamesBuilder::default(), NamesBuilder::default()];
         for (part, name) in [(0, "b/2"), (1, "a"), (0, "B"), (1, "é"), (0, ""), (1, "b/10")] {
             parts[part].push(name);

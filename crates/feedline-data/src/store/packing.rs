@@ -30,13 +30,15 @@ impl Packing {
         let packed = match self {
             Self::Plain => None,
             Self::Lz4 => lz4(&bytes),
-            Self::Zstd => compressed(zstd::zstd_safe::compress_bound(bytes.len()), |room| {
-                zstd::bulk::compress_to_buffer(&bytes, room, LEVEL).ok()
+            Self::Zstd => compressed(zstd::zstd_safe::compress_bound(bytes.len()), |buffer| {
+                zstd::bulk::compress_to_buffer(&bytes, buffer, LEVEL).ok()
             }),
         };
         let packed = packed.unwrap_or_default();
+        // JPEG files hardly shrink. Then they are sent as they are.
         let is_packed = !packed.is_empty() && packed.len() < bytes.len();
         let (mut bytes, packing) = if is_packed { (packed, self) } else { (bytes, Self::Plain) };
+        // The last byte tells the receiver the packing. It is at the end, so that nothing has to be moved.
         bytes.push(packing as u8);
         (bytes, packing)
     }
@@ -58,23 +60,25 @@ impl Packing {
     pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, UnpackError> {
         let failed = |error: &dyn std::fmt::Display| UnpackError(error.to_string());
         let (&packing, bytes) = bytes.split_last().ok_or_else(|| failed(&"they are cut short"))?;
-        // A length that so few bytes cannot unpack to is a lie. No memory is allocated for it.
+        // A claimed length above the format's highest ratio is false. No memory is allocated for it.
         let check = |len: Option<usize>, ratio: usize| {
             let most = bytes.len().saturating_mul(ratio).saturating_add(SHORT_BYTES).min(MOST_BYTES);
-            len.filter(|&len| len <= most).ok_or_else(|| failed(&"they are longer than they can be"))
+            len.filter(|&len| len <= most)
+                .ok_or_else(|| failed(&"the claimed length is impossible for so few packed bytes"))
         };
         match Self::ALL.into_iter().find(|known| *known as u8 == packing) {
             Some(Self::Plain) => Ok(Cow::Borrowed(bytes)),
             Some(Self::Lz4) => {
                 let (len, packed) = bytes.split_first_chunk().ok_or_else(|| failed(&"they are cut short"))?;
                 let len = check(Some(u32::from_le_bytes(*len) as usize), LZ4_RATIO)?;
-                let mut unpacked = room(len).ok_or_else(|| failed(&"there is no memory for them"))?;
+                let mut unpacked = buffer(len).ok_or_else(|| failed(&"there is no memory for them"))?;
                 let found = lz4_flex::block::decompress_into(packed, &mut unpacked).map_err(|error| failed(&error))?;
+                // The buffer has the claimed length. Fewer bytes mean that the data ended early.
                 if found == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
             }
             Some(Self::Zstd) => {
                 let len = check(zstd::bulk::Decompressor::upper_bound(bytes), ZSTD_RATIO)?;
-                let mut unpacked = room(len).ok_or_else(|| failed(&"there is no memory for them"))?;
+                let mut unpacked = buffer(len).ok_or_else(|| failed(&"there is no memory for them"))?;
                 let found =
                     zstd::bulk::decompress_to_buffer(bytes, &mut unpacked[..]).map_err(|error| failed(&error))?;
                 unpacked.truncate(found);
@@ -86,16 +90,17 @@ impl Packing {
 }
 
 /// A buffer for this many bytes. `None` if the system has no memory.
-fn room(len: usize) -> Option<Vec<u8>> {
-    let mut room = Vec::new();
-    room.try_reserve_exact(len).ok()?;
-    room.resize(len, 0);
-    Some(room)
+fn buffer(len: usize) -> Option<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(len).ok()?;
+    buffer.resize(len, 0);
+    Some(buffer)
 }
 
 /// Runs `pack` on a buffer for `most` bytes and one trailing mark.
 fn compressed(most: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
-    let mut packed = room(most.checked_add(1)?)?;
+    // The extra byte is for the mark that `pack` appends, so that it does not move the data.
+    let mut packed = buffer(most.checked_add(1)?)?;
     let len = pack(&mut packed[..most])?;
     packed.truncate(len);
     Some(packed)
@@ -104,8 +109,8 @@ fn compressed(most: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Opt
 /// The length of the bytes, then the bytes packed by LZ4.
 fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(bytes.len()).ok()?.to_le_bytes();
-    compressed(len.len() + lz4_flex::block::get_maximum_output_size(bytes.len()), |room| {
-        let (head, rest) = room.split_first_chunk_mut()?;
+    compressed(len.len() + lz4_flex::block::get_maximum_output_size(bytes.len()), |buffer| {
+        let (head, rest) = buffer.split_first_chunk_mut()?;
         *head = len;
         Some(head.len() + lz4_flex::block::compress_into(bytes, rest).ok()?)
     })
@@ -117,14 +122,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lengths_that_are_lies_are_refused_and_what_packs_best_is_not() {
+    fn false_lengths_are_refused_and_the_highest_ratio_is_accepted() {
         for len in [0_usize, 1, 100_000, 5_000_000] {
             for packing in Packing::ALL {
                 assert_eq!(Packing::unpack(&packing.pack(vec![7; len]).0).unwrap().len(), len);
             }
         }
         let lie = [&(900_u32 << 20).to_le_bytes()[..], &[0; 8], &[Packing::Lz4 as u8]].concat();
-        assert!(Packing::unpack(&lie).unwrap_err().to_string().contains("longer than they can be"));
+        assert!(Packing::unpack(&lie).unwrap_err().to_string().contains("claimed length is impossible"));
     }
 
     proptest! {

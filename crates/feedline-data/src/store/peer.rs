@@ -78,9 +78,11 @@ impl ServerCost {
     /// Whether its numbers are plausible for `asked`. They come from another machine and enter decisions.
     pub fn answers(&self, asked: &Asked) -> bool {
         let is_form = match asked {
+            // The packing may differ: a server sends bytes unpacked if packing does not pay.
             Asked::Sample { form, .. } => Form { packing: form.packing, ..self.form } == *form,
             Asked::Trials { .. } => true,
         };
+        // `contains` is false for NaN, so that no NaN reaches the decisions.
         let is_rate = |rate: f64| (0.0..MOST_RATE).contains(&rate);
         let is_trial = |trial: &Trial| trial.bytes <= MOST_BYTES && trial.nanoseconds <= MOST_NANOSECONDS;
         is_form

@@ -68,6 +68,7 @@ impl fmt::Debug for Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
+        // Cancelling a finished fetch has no effect, so an answered one may run this too.
         if let Some(cancel) = self.0.take() {
             cancel();
         }
@@ -83,12 +84,17 @@ pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) ->
         match answers.recv_timeout(CANCEL_POLL) {
             Ok(answer) => return Ok(answer),
             Err(RecvTimeoutError::Timeout) => cancel.check()?,
+            // The peer dropped `done` without calling it, for example because its runtime was shut down.
             Err(RecvTimeoutError::Disconnected) => {
-                let (path, problem) = ("the peer".to_owned(), "was closed before it answered".to_owned());
-                return Ok(Answer { bytes: Err(StoreError::Content { path, problem }), traffic: Traffic::default() });
+                return Ok(Answer { bytes: Err(closed()), traffic: Traffic::default() });
             }
         }
     }
+}
+
+/// The error of a fetch that ends without an answer.
+fn closed() -> StoreError {
+    StoreError::Content { path: "the peer".to_owned(), problem: "was closed before it answered".to_owned() }
 }
 
 /// Fetches a range into `target` and blocks until it is here, or until the run is cancelled. `count` receives the traffic.
@@ -131,10 +137,60 @@ pub fn read_ranges(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Vec
         let sender = sender.clone();
         remote.fetch(range.clone(), Box::new(move |answer| drop(sender.send((number, answer)))))
     };
+    // All requests are in flight before the first answer is awaited. Dropping them on an error cancels the rest.
     let _fetches: Vec<Fetch> = ranges.iter().enumerate().map(fetch).collect();
-    let mut parts = vec![Vec::new(); ranges.len()];
+    // Only the fetches hold senders now, so the loop also ends if a peer drops a fetch without an answer.
+    drop(sender);
+    let mut parts = vec![None; ranges.len()];
     for (number, answer) in answers.iter().take(ranges.len()) {
-        parts[number] = answer.bytes?;
+        parts[number] = Some(answer.bytes?);
     }
-    Ok(parts)
+    parts.into_iter().collect::<Option<Vec<_>>>().ok_or_else(closed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that drops every second request without an answer.
+    #[derive(Debug)]
+    struct Forgetful;
+
+    impl Remote for Forgetful {
+        fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
+            if range.start.is_multiple_of(2) {
+                let bytes = Ok(vec![7; (range.end - range.start) as usize]);
+                return Fetch::answered(done, Answer { bytes, traffic: Traffic::default() });
+            }
+            drop(done);
+            Fetch::new(|| ())
+        }
+    }
+
+    impl Object for Forgetful {
+        fn len(&self) -> u64 {
+            100
+        }
+
+        fn address(&self) -> String {
+            "forgetful".to_owned()
+        }
+
+        fn read_at(&self, _offset: u64, _target: &mut [u8]) -> Result<(), StoreError> {
+            unreachable!("ranges are fetched")
+        }
+
+        fn remote(&self) -> Option<&dyn Remote> {
+            Some(self)
+        }
+    }
+
+    #[test]
+    fn law_7_a_peer_that_drops_a_fetch_without_an_answer_is_an_error_and_no_hang() {
+        assert_eq!(read_ranges(&Forgetful, &[0..2, 4..5]).unwrap(), [vec![7; 2], vec![7; 1]]);
+        let error = read_ranges(&Forgetful, &[0..2, 1..5, 4..5]).unwrap_err().to_string();
+        assert!(error.contains("closed before it answered"), "{error}");
+        let answer = fetch_waiting(&Forgetful, 1..2, &Cancel::default()).unwrap();
+        assert!(answer.bytes.unwrap_err().to_string().contains("closed before it answered"));
+    }
 }

@@ -52,14 +52,16 @@ impl SlowDisk {
     }
 
     /// Queues a read. Returns when its bytes are available.
-    fn book(&self, address: &str, offset: u64, bytes: u64, now: Instant) -> Instant {
+    fn schedule(&self, address: &str, offset: u64, bytes: u64, now: Instant) -> Instant {
         let transfer = |bytes: f64| Duration::from_secs_f64(bytes / self.speed.bytes_per_second);
         let mut head = self.head.lock();
-        let goes_on = head.place.as_ref().is_some_and(|(object, end)| object == address && *end == offset);
-        let begin = if goes_on {
+        let is_sequential = head.place.as_ref().is_some_and(|(object, end)| object == address && *end == offset);
+        let begin = if is_sequential {
+            // The disk read on while idle, up to the size of its buffer: the read may have begun in the past.
             let buffered = now.checked_sub(transfer(BUFFER_BYTES)).unwrap_or(now);
             head.free_at.max(buffered)
         } else {
+            // A seek starts when all earlier reads are done, at the earliest now.
             head.free_at.max(now) + self.speed.seek
         };
         head.free_at = begin + transfer(bytes as f64);
@@ -68,7 +70,8 @@ impl SlowDisk {
     }
 
     fn wait(&self, address: &str, offset: u64, bytes: u64) {
-        let done = self.book(address, offset, bytes, Instant::now());
+        // The lock of the head is free while this thread sleeps, so that other reads can queue up.
+        let done = self.schedule(address, offset, bytes, Instant::now());
         thread::sleep(done.saturating_duration_since(Instant::now()));
     }
 }
@@ -184,7 +187,9 @@ fn speed(text: &str) -> Option<DiskSpeed> {
 }
 
 fn wrong(url: &str) -> StoreError {
-    StoreError::Address(format!("{url:?} is no slow disk; it is written {SCHEME}://seek_ms=8,mb_per_second=150/path"))
+    StoreError::Address(format!(
+        "{url:?} is not an address of a slow disk, such as {SCHEME}://seek_ms=8,mb_per_second=150/path"
+    ))
 }
 
 #[cfg(test)]
@@ -194,12 +199,12 @@ mod tests {
     const SPEED: DiskSpeed = DiskSpeed { seek: Duration::from_millis(8), bytes_per_second: 1e6 };
 
     fn milliseconds(disk: &SlowDisk, reads: &[(&str, u64, u64)], now: Instant) -> Vec<u128> {
-        let done = reads.iter().map(|(object, offset, bytes)| disk.book(object, *offset, *bytes, now));
+        let done = reads.iter().map(|(object, offset, bytes)| disk.schedule(object, *offset, *bytes, now));
         done.map(|done| (done - now).as_millis()).collect()
     }
 
     #[test]
-    fn a_read_that_goes_on_pays_no_seek_and_reads_queue() {
+    fn a_sequential_read_pays_no_seek_and_reads_queue() {
         let disk = SlowDisk::new(SPEED);
         let now = Instant::now() + Duration::from_secs(1);
         let reads = [("a", 0, 1000), ("a", 1000, 2000), ("a", 0, 1000), ("b", 1000, 1000)];
@@ -207,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_reads_on_while_nobody_asks_but_no_more_than_its_buffer() {
+    fn an_idle_disk_reads_ahead_up_to_its_buffer() {
         let disk = SlowDisk::new(DiskSpeed { bytes_per_second: 16e6, ..SPEED });
         let now = Instant::now() + Duration::from_secs(1);
-        disk.book("a", 0, 16_000, now);
+        disk.schedule("a", 0, 16_000, now);
         let later = now + Duration::from_secs(1);
-        assert!(disk.book("a", 16_000, 1_600_000, later) <= later, "it was in the buffer");
+        assert!(disk.schedule("a", 16_000, 1_600_000, later) <= later, "it was in the buffer");
         let much_later = later + Duration::from_mins(1);
-        let done = disk.book("a", 1_616_000, 32_000_000, much_later);
+        let done = disk.schedule("a", 1_616_000, 32_000_000, much_later);
         assert_eq!((done - much_later).as_millis(), 1000, "of 32 MB half was in the buffer");
     }
 

@@ -48,6 +48,7 @@ pub fn walk<T: Default + Send>(
         // If a thread cannot be started for lack of memory, the others take longer.
         let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let others: Vec<_> = (1..threads).filter_map(start).collect();
+        // The caller's thread lists too, so the walk ends even if no other thread could be started.
         let own = work();
         let joined = others.into_iter().map(|thread| thread.join().expect("listing does not panic"));
         std::iter::once(own).chain(joined).collect()
@@ -76,6 +77,8 @@ impl WalkQueue {
         while let Some(folder) = self.next() {
             let below = list(&folder, &mut found);
             let mut state = self.state.lock();
+            // In one critical section with adding the folders: otherwise another thread could see "nothing busy, nothing queued"
+            // and end.
             state.busy -= 1;
             // A waiting thread has a folder to list now, or can end.
             self.changed.notify_all();
@@ -97,6 +100,7 @@ impl WalkQueue {
             if state.has_failed || (state.folders.is_empty() && state.busy == 0) {
                 return None;
             }
+            // Depth first, so the queue stays short.
             if let Some(folder) = state.folders.pop() {
                 state.busy += 1;
                 return Some(folder);

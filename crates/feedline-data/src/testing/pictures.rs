@@ -13,6 +13,7 @@ pub fn picture(number: u64, width: u32, height: u32) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(width as usize * height as usize * 3);
     for y in 0..u64::from(height) {
         for x in 0..u64::from(width) {
+            // Some noise, so that JPEG files have a realistic size.
             let noise = mix(seed ^ (y << 32 | x)) % 16;
             pixels.push((x * wave(0) + y + noise) as u8 / 2 + 40);
             pixels.push((y * wave(8) + noise) as u8 / 2 + 60);

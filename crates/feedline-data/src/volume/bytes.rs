@@ -93,6 +93,7 @@ pub(super) struct Gzip<'a> {
 
 impl Gzip<'_> {
     fn skip_to(&mut self, offset: u64) -> Result<(), VolumeError> {
+        // A compressed stream has no seek: bytes before the offset are decompressed and thrown away.
         let mut scratch = vec![0; CHUNK_BYTES.min((offset - self.position) as usize)];
         while self.position < offset {
             let len = scratch.len().min((offset - self.position) as usize);
@@ -102,23 +103,24 @@ impl Gzip<'_> {
     }
 
     fn fill(&mut self, target: &mut [u8]) -> Result<(), VolumeError> {
-        let (start, wants) = (self.position, target.len());
+        let (start, needed) = (self.position, target.len());
         let has = self.fill_some(target)?;
-        if has == wants {
+        if has == needed {
             return Ok(());
         }
         let path = self.decoder.get_ref().object.address();
-        Err(VolumeError::CutShort { path, unpacked: self.position, wants: start + wants as u64 })
+        Err(VolumeError::CutShort { path, unpacked: self.position, expected: start + needed as u64 })
     }
 
     /// Decompresses until `target` is full or the data ends.
     fn fill_some(&mut self, target: &mut [u8]) -> Result<usize, VolumeError> {
         let mut filled = 0;
         while filled < target.len() {
+            // Decompressing a volume takes seconds, so cancellation is checked every few megabytes.
             self.cancel.check().map_err(crate::memory::NoMemory::from)?;
             let end = target.len().min(filled + TURN_BYTES);
             match self.decoder.read(&mut target[filled..end]) {
-                Ok(0) if self.begin_member().map_err(|error| self.failure(error, filled as u64))? => {}
+                Ok(0) if self.next_member().map_err(|error| self.failure(error, filled as u64))? => {}
                 Ok(0) => break,
                 Ok(len) => filled += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -130,20 +132,22 @@ impl Gzip<'_> {
     }
 
     /// Starts the next member of a gzip file. Trailing zeros are padding.
-    fn begin_member(&mut self) -> io::Result<bool> {
+    fn next_member(&mut self) -> io::Result<bool> {
         let chunks = self.decoder.get_mut();
         loop {
             let bytes = io::BufRead::fill_buf(chunks)?;
             if bytes.is_empty() {
                 return Ok(false);
             }
+            // A gzip file may have several members, one after the other. Tape tools pad the end with zeros.
             let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
-            let is_end = zeros < bytes.len();
+            let has_member = zeros < bytes.len();
             io::BufRead::consume(chunks, zeros);
-            if is_end {
+            if has_member {
                 break;
             }
         }
+        // The decoder has to be taken out by value to get its reader back. An empty one stands in for it meanwhile.
         let nothing = Chunks::new(chunks.object, 0..0);
         let ended = std::mem::replace(&mut self.decoder, GzDecoder::new(nothing));
         self.decoder = GzDecoder::new(ended.into_inner());
@@ -154,6 +158,7 @@ impl Gzip<'_> {
         let unpacked = self.position + filled;
         let chunks = self.decoder.get_mut();
         let path = chunks.object.address();
+        // If the store failed, its error is the cause. What the decoder reports is only a consequence.
         match chunks.failure.take() {
             Some(store) => store.into(),
             None if source.kind() == io::ErrorKind::UnexpectedEof => {
@@ -197,6 +202,7 @@ impl io::BufRead for Chunks<'_> {
             let left = self.range.end - self.range.start - self.read;
             self.chunk.resize(CHUNK_BYTES.min(left as usize), 0);
             if let Err(error) = self.object.read_at(self.range.start + self.read, &mut self.chunk) {
+                // `io::Error` cannot carry a `StoreError` through the decoder and back, so it is stored on the side.
                 self.failure = Some(error);
                 return Err(io::ErrorKind::Other.into());
             }

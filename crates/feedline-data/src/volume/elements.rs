@@ -10,12 +10,12 @@ use crate::dtype::Dtype;
 pub(super) struct NotALabel(pub f64);
 
 /// Whether the elements of a file need no conversion.
-pub(super) fn is_plain(header: &VolumeHeader, wanted: Dtype) -> bool {
-    header.dtype == wanted && header.scale.is_none() && !header.is_big_endian && cfg!(target_endian = "little")
+pub(super) fn is_plain(header: &VolumeHeader, to: Dtype) -> bool {
+    header.dtype == to && header.scale.is_none() && !header.is_big_endian && cfg!(target_endian = "little")
 }
 
-/// Converts elements of a file to `wanted`, which must be float32 or uint8.
-pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mut [u8]) -> Result<(), NotALabel> {
+/// Converts elements of a file to the type `to`, which must be float32 or uint8.
+pub(super) fn convert(header: &VolumeHeader, to: Dtype, raw: &[u8], out: &mut [u8]) -> Result<(), NotALabel> {
     macro_rules! each {
         ($($dtype:ident, $type:ty, $number:expr;)*) => {
             match header.dtype {
@@ -23,15 +23,15 @@ pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mu
                     const BYTES: usize = size_of::<$type>();
                     let number: fn($type) -> _ = $number;
                     match header.is_big_endian {
-                        true => numbers::<BYTES, _>(header, wanted, raw, out, |bytes| number(<$type>::from_be_bytes(bytes))),
-                        false => numbers::<BYTES, _>(header, wanted, raw, out, |bytes| number(<$type>::from_le_bytes(bytes))),
+                        true => numbers::<BYTES, _>(header, to, raw, out, |bytes| number(<$type>::from_be_bytes(bytes))),
+                        false => numbers::<BYTES, _>(header, to, raw, out, |bytes| number(<$type>::from_le_bytes(bytes))),
                     }
                 })*
-                Dtype::Bool => numbers::<1, _>(header, wanted, raw, out, |[byte]| f32::from(u8::from(byte != 0))),
+                Dtype::Bool => numbers::<1, _>(header, to, raw, out, |[byte]| f32::from(u8::from(byte != 0))),
             }
         };
     }
-    if is_plain(header, wanted) {
+    if is_plain(header, to) {
         out.copy_from_slice(raw);
         return Ok(());
     }
@@ -51,7 +51,7 @@ pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mu
     }
 }
 
-/// A number that float64 represents exactly.
+/// An element as float32 if that represents its type exactly, otherwise as float64.
 trait ElementNumber: Copy + Into<f64> {
     fn single(self) -> f32;
 }
@@ -71,14 +71,15 @@ impl ElementNumber for f64 {
 #[inline]
 fn numbers<const N: usize, T: ElementNumber>(
     header: &VolumeHeader,
-    wanted: Dtype,
+    to: Dtype,
     raw: &[u8],
     out: &mut [u8],
     number: impl Fn([u8; N]) -> T,
 ) -> Result<(), NotALabel> {
     let raw = raw.as_chunks::<N>().0;
+    // The value of a NIfTI element is `slope * stored + intercept`, computed in float64.
     let scaled = |number: T| header.scale.map_or(number.into(), |(slope, intercept)| number.into() * slope + intercept);
-    match (wanted, header.scale) {
+    match (to, header.scale) {
         (Dtype::F32, None) => {
             for (bytes, out) in raw.iter().zip(out.as_chunks_mut::<4>().0) {
                 *out = number(*bytes).single().to_ne_bytes();
@@ -93,10 +94,12 @@ fn numbers<const N: usize, T: ElementNumber>(
             let mut are_labels = true;
             for (bytes, out) in raw.iter().zip(out.iter_mut()) {
                 let value = scaled(number(*bytes));
+                // `as` saturates, and the check is a separate flag: the loop has no branch and can be vectorised.
                 *out = value as u8;
                 are_labels &= is_label(value);
             }
             if !are_labels {
+                // Only after a failure, to name the first wrong value.
                 let first = raw.iter().map(|bytes| scaled(number(*bytes))).find(|&value| !is_label(value));
                 return Err(NotALabel(first.unwrap_or(f64::NAN)));
             }
@@ -114,7 +117,7 @@ fn is_label(value: f64) -> bool {
 
 /// Transposes planes whose first axis is fastest: `planes` of `rows` x `columns` become columns x rows x planes. In `out` the last
 /// side has the length `width`, and these planes start at `first`.
-pub(super) fn turn<const N: usize>(
+pub(super) fn transpose<const N: usize>(
     source: &[u8],
     (planes, rows, columns): (usize, usize, usize),
     out: &mut [u8],

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bytes::{Bytes, GZIP};
-use super::elements::{NotALabel, convert, is_plain, turn};
+use super::elements::{NotALabel, convert, is_plain, transpose};
 use super::header::{Fastest, HEAD_BYTES};
 use super::{Region, VolumeError, VolumeHeader, nifti};
 use crate::dtype::Dtype;
@@ -12,16 +12,16 @@ use crate::memory::Workspace;
 use crate::store::Object;
 use crate::volume::npy;
 
-/// The highest compression ratio of gzip. A header that promises more lies.
+/// The highest compression ratio of DEFLATE: at most 258 bytes from 2 bits. A header that claims more is false.
 const MOST_UNPACKED_PER_BYTE: u64 = 1032;
 /// Bytes of a cache line. Planes are transposed in groups that fill one.
 const LINE_BYTES: usize = 64;
 
-/// One channel of a region, and the memory for its packed elements of type `wanted`.
+/// One channel of a region, and the memory for its packed elements of type `to`.
 struct ChannelRead<'t> {
     channel: usize,
     region: Region,
-    wanted: Dtype,
+    to: Dtype,
     target: &'t mut [u8],
 }
 
@@ -37,6 +37,7 @@ pub struct VolumeFile {
 impl VolumeFile {
     /// Opens a volume and reads its header. The format is detected by content.
     pub fn open(object: Arc<dyn Object>, range: Range<u64>, workspace: &Workspace) -> Result<Self, VolumeError> {
+        // By content, not by name: a `.nii` may be compressed, and a `.nii.gz` may not be.
         let is_gzip = {
             let mut magic = [0; GZIP.len()];
             let len = Bytes::plain(&*object, range.clone()).read_head(&mut magic)?;
@@ -52,7 +53,7 @@ impl VolumeFile {
             let len = bytes(workspace.cancel()).read_head(&mut start)?;
             let text = start.get(text_range.clone()).filter(|_| len == text_range.end);
             let text = text.and_then(|text| std::str::from_utf8(text).ok());
-            let text = text.ok_or_else(|| wrong(format!("its header is no text of {} bytes", text_range.len())))?;
+            let text = text.ok_or_else(|| wrong(format!("its header is not text of {} bytes", text_range.len())))?;
             VolumeHeader::of_npy(text, text_range.end as u64).map_err(wrong)?
         } else {
             nifti::parse(&head[..len]).map_err(wrong)?
@@ -66,12 +67,12 @@ impl VolumeFile {
         let header = &self.header;
         let stored = self.range.end - self.range.start;
         let has = if self.is_gzip { stored.saturating_mul(MOST_UNPACKED_PER_BYTE) } else { stored };
-        let wants = header.data_offset + header.data_bytes().expect("the header was checked") as u64;
-        if wants <= has {
+        let expected = header.data_offset + header.data_bytes().expect("the header was checked") as u64;
+        if expected <= has {
             return Ok(());
         }
         let (dtype, shape) = (header.dtype.name(), header.shape());
-        Err(VolumeError::Short { path: self.address(), dtype, shape, wants, has })
+        Err(VolumeError::Short { path: self.address(), dtype, shape, expected, has })
     }
 
     /// What the header says.
@@ -84,24 +85,26 @@ impl VolumeFile {
         self.object.address()
     }
 
-    /// Reads a region of all channels as packed elements of `wanted`, float32 or uint8. Returns the number of bytes read.
+    /// Reads a region of all channels as packed elements of type `to`, float32 or uint8. Returns the number of bytes read.
     pub fn read(
         &self,
         region: Region,
-        wanted: Dtype,
+        to: Dtype,
         target: &mut [u8],
         workspace: &mut Workspace,
     ) -> Result<u64, VolumeError> {
         let cancel = workspace.cancel().clone();
         let mut bytes = Bytes::open(&*self.object, self.range.clone(), self.is_gzip, &cancel);
-        let channel_bytes = region.elements() * wanted.bytes();
+        let channel_bytes = region.elements() * to.bytes();
+        // Channels are stored one after the other, so a forward reader can serve them in turn.
         for (channel, target) in target.chunks_exact_mut(channel_bytes.max(1)).enumerate() {
-            let part = ChannelRead { channel, region, wanted, target };
+            let part = ChannelRead { channel, region, to, target };
             match self.header.fastest {
                 Fastest::Last => self.read_rows(&mut bytes, part, workspace)?,
-                Fastest::First => self.read_turned(&mut bytes, part, workspace)?,
+                Fastest::First => self.read_transposed(&mut bytes, part, workspace)?,
             }
         }
+        // The checksum of gzip is at the end. It is verified only if everything was decompressed anyway.
         if region == Region::whole(self.header.sides) {
             bytes.finish()?;
         }
@@ -123,18 +126,20 @@ impl VolumeFile {
         VolumeError::NotALabel { path: self.address(), value }
     }
 
-    /// Reads a region whose rows are in the file in the wanted order: one read per slice.
+    /// Reads a region whose rows are in the file in the order of the result: one read per slice.
     fn read_rows(
         &self,
         bytes: &mut Bytes<'_>,
         part: ChannelRead<'_>,
         workspace: &mut Workspace,
     ) -> Result<(), VolumeError> {
-        let ChannelRead { channel, region, wanted, target } = part;
+        let ChannelRead { channel, region, to, target } = part;
         let Region { start: [z, y, x], sides: [_, rows, columns] } = region;
         let (stored, width) = (self.header.dtype.bytes(), self.header.sides[2]);
-        let slice_bytes = rows * columns * wanted.bytes();
-        let is_direct = columns == width && is_plain(&self.header, wanted);
+        let slice_bytes = rows * columns * to.bytes();
+        // Whole rows that need no conversion are read straight into the target.
+        let is_direct = columns == width && is_plain(&self.header, to);
+        // From the first element of the region in this slice to its last, including the elements between its rows.
         let span = ((rows - 1) * width + columns) * stored;
         let mut raw = if is_direct { None } else { Some(workspace.buffer(span)?) };
         for (slice, target) in target.chunks_exact_mut(slice_bytes).enumerate() {
@@ -145,9 +150,9 @@ impl VolumeFile {
                 continue;
             };
             bytes.read_at(offset, raw.as_mut_slice())?;
-            for (row, target) in target.chunks_exact_mut(columns * wanted.bytes()).enumerate() {
+            for (row, target) in target.chunks_exact_mut(columns * to.bytes()).enumerate() {
                 let raw = &raw.as_slice()[row * width * stored..][..columns * stored];
-                convert(&self.header, wanted, raw, target).map_err(|value| self.not_a_label(value))?;
+                convert(&self.header, to, raw, target).map_err(|value| self.not_a_label(value))?;
             }
         }
         if let Some(raw) = raw {
@@ -157,34 +162,36 @@ impl VolumeFile {
     }
 
     /// Reads a region of a file whose first axis is the fastest. Planes are transposed in groups that fill a cache line.
-    fn read_turned(
+    fn read_transposed(
         &self,
         bytes: &mut Bytes<'_>,
         part: ChannelRead<'_>,
         workspace: &mut Workspace,
     ) -> Result<(), VolumeError> {
-        let ChannelRead { channel, region, wanted, target } = part;
+        let ChannelRead { channel, region, to, target } = part;
         let Region { start: [x, y, z], sides: [columns, rows, width] } = region;
         let (stored, line) = (self.header.dtype.bytes(), self.header.sides[0]);
-        let row_bytes = columns * wanted.bytes();
-        let turned_at_once = (LINE_BYTES / wanted.bytes()).min(width);
+        let row_bytes = columns * to.bytes();
+        // Element `(x, y, z)` is written next to `(x, y, z + 1)`, which is in the next plane. A group of planes fills whole
+        // cache lines.
+        let group_planes = (LINE_BYTES / to.bytes()).min(width);
         let mut raw = workspace.buffer(((rows - 1) * line + columns) * stored)?;
-        let mut planes = workspace.buffer(turned_at_once * rows * row_bytes)?;
-        for first in (0..width).step_by(turned_at_once) {
-            let count = turned_at_once.min(width - first);
-            let count_planes = planes.as_mut_slice().chunks_exact_mut(rows * row_bytes).take(count);
-            for (plane, target) in count_planes.enumerate() {
+        let mut planes = workspace.buffer(group_planes * rows * row_bytes)?;
+        for first in (0..width).step_by(group_planes) {
+            let count = group_planes.min(width - first);
+            let group = planes.as_mut_slice().chunks_exact_mut(rows * row_bytes).take(count);
+            for (plane, target) in group.enumerate() {
                 workspace.cancel().check().map_err(crate::memory::NoMemory::from)?;
                 bytes.read_at(self.offset(channel, [z + first + plane, y, x]), raw.as_mut_slice())?;
                 for (row, target) in target.chunks_exact_mut(row_bytes).enumerate() {
                     let raw = &raw.as_slice()[row * line * stored..][..columns * stored];
-                    convert(&self.header, wanted, raw, target).map_err(|value| self.not_a_label(value))?;
+                    convert(&self.header, to, raw, target).map_err(|value| self.not_a_label(value))?;
                 }
             }
             let (shape, place) = ((count, rows, columns), (first, width));
-            match wanted {
-                Dtype::F32 => turn::<4>(planes.as_slice(), shape, target, place),
-                _ => turn::<1>(planes.as_slice(), shape, target, place),
+            match to {
+                Dtype::F32 => transpose::<4>(planes.as_slice(), shape, target, place),
+                _ => transpose::<1>(planes.as_slice(), shape, target, place),
             }
         }
         workspace.recycle(raw);

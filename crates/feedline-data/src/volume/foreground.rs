@@ -58,6 +58,7 @@ impl Foreground {
         let mut classes: Vec<(u8, Vec<Region>)> = Vec::new();
         while let Some((&[class, count], rest)) = bytes.split_first_chunk() {
             bytes = rest;
+            // Classes ascend, and 0 is the background.
             let is_next = class > classes.last().map_or(0, |(last, _)| *last);
             if !is_next || count == 0 || usize::from(count) > BOXES {
                 return None;
@@ -131,8 +132,11 @@ impl Search {
                 now.runs.push(RowRun { start, end, class, component });
             });
             let (earlier, current) = now.runs.split_at(row_start);
+            // The row above starts where row `y - 2` ends, and ends where this row starts.
             let above_start = y.checked_sub(2).map_or(0, |row| now.row_ends[row]);
             let above = if y == 0 { &[][..] } else { &earlier[above_start..] };
+            // With faces touching, an element has two earlier neighbours besides the one in its run: above it, and in the plane
+            // before.
             join(&mut self.components, current, above);
             join(&mut self.components, current, self.before.row(y));
             now.row_ends.push(now.runs.len());
@@ -146,6 +150,7 @@ impl Search {
         let mut kept: Vec<Component> = Vec::new();
         let mut numbers = vec![u32::MAX; self.components.len()];
         for run in &mut now.runs {
+            // A root that a run of this plane leads to may still grow, so it gets a new number. The others are finished.
             let root = find(&mut self.components, run.component);
             let number = &mut numbers[root as usize];
             if *number == u32::MAX {
@@ -155,6 +160,7 @@ impl Search {
             run.component = *number;
         }
         for (number, component) in self.components.iter().enumerate() {
+            // Only roots have a complete box.
             if component.parent as usize == number && numbers[number] == u32::MAX {
                 offer(&mut self.best, component);
             }
@@ -176,6 +182,7 @@ fn offer(best: &mut BTreeMap<u8, Vec<Region>>, component: &Component) {
     let sides = std::array::from_fn(|axis| (high[axis] - low[axis]) as usize);
     let boxes = best.entry(*class).or_default();
     boxes.push(Region { start: low.map(|side| side as usize), sides });
+    // At most three boxes, so sorting costs nothing.
     boxes.sort_by_key(|region| (std::cmp::Reverse(region.elements()), *region));
     boxes.truncate(BOXES);
 }
@@ -187,6 +194,7 @@ fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
     while place < row.len() {
         if row[place] == 0 {
             let rest = &row[place..];
+            // An OR over the whole chunk has no branches, so the compiler vectorises it.
             let empty = rest.chunks_exact(STRIDE).take_while(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0);
             place += empty.count() * STRIDE;
             place += row[place..].iter().take_while(|&&byte| byte == 0).count();
@@ -202,12 +210,14 @@ fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
 fn join(components: &mut [Component], row: &[RowRun], other: &[RowRun]) {
     let mut rest = other;
     for run in row {
+        // Both rows are sorted, so runs that end before this one cannot touch a later one either.
         while rest.first().is_some_and(|other| other.end <= run.start) {
             rest = &rest[1..];
         }
         for other in rest.iter().take_while(|other| other.start < run.end).filter(|other| other.class == run.class) {
             let (one, two) = (find(components, run.component), find(components, other.component));
             if one != two {
+                // The lower number becomes the root. Its box is extended by that of the other.
                 let (root, child) = (one.min(two), one.max(two));
                 let Component { low, high, .. } = components[child as usize];
                 components[child as usize].parent = root;
@@ -227,6 +237,7 @@ fn find(components: &mut [Component], mut number: u32) -> u32 {
         if parent == number {
             return number;
         }
+        // Union-find with path halving: each visited component is linked to its grandparent.
         let above = components[parent as usize].parent;
         components[number as usize].parent = above;
         number = above;
@@ -312,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_again_and_anything_else_is_refused() {
+    fn saved_foregrounds_are_read_back_and_other_bytes_are_refused() {
         let label: Vec<u8> = (0..4 * 4 * 4).map(|number| u8::from(number % 3 == 0) * (1 + number / 32)).collect();
         let table = found(&label, [4; 3]);
         let bytes = table.to_bytes();

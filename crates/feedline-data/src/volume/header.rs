@@ -63,6 +63,7 @@ impl VolumeHeader {
             [channels, depth, height, width] => (channels, [depth, height, width]),
             _ => return Err(format!("it has {} axes; a volume has 3, or 4 with channels first", header.shape.len())),
         };
+        // In Fortran order the channels would be interleaved element by element, which `VolumeFile` cannot read.
         if fastest == Fastest::First && channels > 1 {
             return Err("it is in Fortran order with several channels; save it with numpy.ascontiguousarray".to_owned());
         }
@@ -81,9 +82,10 @@ impl VolumeHeader {
 
     /// Rejects a volume without elements, or with too many.
     pub(super) fn check(self) -> Result<Self, String> {
-        let is_held = self.data_bytes().is_some_and(|bytes| self.data_offset.checked_add(bytes as u64).is_some());
-        if self.shape().contains(&0) || !is_held {
-            return Err(format!("its header says that its shape is {:?}", self.shape()));
+        // Checked, so that later sums of offset and length cannot overflow.
+        let fits = self.data_bytes().is_some_and(|bytes| self.data_offset.checked_add(bytes as u64).is_some());
+        if self.shape().contains(&0) || !fits {
+            return Err(format!("its header claims the impossible shape {:?}", self.shape()));
         }
         Ok(self)
     }
@@ -95,19 +97,19 @@ impl VolumeHeader {
 pub enum VolumeError {
     #[error("{path:?} is not a volume that can be read: {problem}")]
     Header { path: String, problem: String },
-    #[error("{path:?} is too short: its header promises {dtype} {shape:?}, {wants} bytes, but there are {has}")]
-    Short { path: String, dtype: &'static str, shape: [usize; 4], wants: u64, has: u64 },
-    #[error("{path:?} ends too early: {unpacked} bytes were unpacked of the {wants} that its header promises")]
-    CutShort { path: String, unpacked: u64, wants: u64 },
-    #[error(
-        "{path:?} is cut short: its {bytes} compressed bytes end in the middle of the data, behind byte {unpacked}"
-    )]
+    #[error("{path:?} is too short: its header claims {dtype} {shape:?}, {expected} bytes, but there are {has}")]
+    Short { path: String, dtype: &'static str, shape: [usize; 4], expected: u64, has: u64 },
+    #[error("{path:?} ends too early: {unpacked} bytes were decompressed, but its header claims {expected}")]
+    CutShort { path: String, unpacked: u64, expected: u64 },
+    #[error("{path:?} is cut short: its {bytes} compressed bytes end in the middle of the data, after byte {unpacked}")]
     GzipCutShort { path: String, bytes: u64, unpacked: u64 },
-    #[error("the compressed data of {path:?} is damaged behind byte {unpacked} of what it holds")]
+    #[error("the compressed data of {path:?} is damaged after decompressed byte {unpacked}")]
     Damaged { path: String, unpacked: u64, source: io::Error },
-    #[error("label {path:?} holds {value}; labels are whole numbers from 0 to 255")]
+    #[error("label {path:?} contains {value}; labels are whole numbers from 0 to 255")]
     NotALabel { path: String, value: f64 },
-    #[error("{first:?} is {first_shape:?}, but {second:?} is {second_shape:?}: the volumes of a sample have one shape")]
+    #[error(
+        "{first:?} is {first_shape:?}, but {second:?} is {second_shape:?}; all volumes of a sample must have the same shape"
+    )]
     ShapesDiffer { first: String, first_shape: [usize; 3], second: String, second_shape: [usize; 3] },
     #[error("{path:?} has {has} channels, but the first volume of the source has {wants}")]
     Channels { path: String, has: usize, wants: usize },

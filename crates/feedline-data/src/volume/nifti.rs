@@ -15,19 +15,20 @@ const VERSION_2: u32 = 540;
 /// Parses a header. `head` is the start of the file.
 pub(super) fn parse(head: &[u8]) -> Result<VolumeHeader, String> {
     let size: [u8; 4] = *head.first_chunk().ok_or("it has fewer than 4 bytes")?;
-    let fields = match (u32::from_le_bytes(size), u32::from_be_bytes(size)) {
+    let parsed = match (u32::from_le_bytes(size), u32::from_be_bytes(size)) {
+        // The first field is the size of the header. Its value also shows the version and the byte order.
         (VERSION_1, _) => Fields { head, is_big_endian: false }.version_1(),
         (_, VERSION_1) => Fields { head, is_big_endian: true }.version_1(),
         (VERSION_2, _) => Fields { head, is_big_endian: false }.version_2(),
         (_, VERSION_2) => Fields { head, is_big_endian: true }.version_2(),
         _ => return Err("it begins like neither NIfTI, gzip nor .npy".to_owned()),
     };
-    let said = fields.ok_or_else(|| format!("its header is cut short at byte {}", head.len()))?;
-    said.header()
+    let fields = parsed.ok_or_else(|| format!("its header is cut short at byte {}", head.len()))?;
+    fields.header()
 }
 
 /// The fields that both versions have.
-struct Said {
+struct NiftiFields {
     is_big_endian: bool,
     is_single_file: bool,
     version: u32,
@@ -39,11 +40,12 @@ struct Said {
     intercept: f64,
 }
 
-impl Said {
+impl NiftiFields {
     fn header(self) -> Result<VolumeHeader, String> {
         if !self.is_single_file {
-            return Err("its header has not the mark of a NIfTI file that holds its data itself (\"n+1\")".to_owned());
+            return Err("its header lacks the mark of a NIfTI file that contains its own data (\"n+1\")".to_owned());
         }
+        // `dim[0]` is the number of dimensions, `dim[1]` to `dim[7]` are the sides.
         let [count, sides @ ..] = self.dimensions;
         let axes = usize::try_from(count).ok().filter(|axes| (3..=7).contains(axes));
         let axes = axes.ok_or_else(|| format!("it has {count} dimensions; a volume has 3, or 4 with channels"))?;
@@ -55,10 +57,15 @@ impl Said {
             let side = sides.get(axis).copied().unwrap_or(1);
             usize::try_from(side).map_err(|_| format!("dimension {} is {side}", axis + 1))
         };
-        let least = u64::from(self.version) + 4;
-        if !(self.data_offset >= least as f64 && self.data_offset < 1e15) {
-            return Err(format!("its data begins at byte {}, before the {least} of its header", self.data_offset));
+        // Four bytes after the header announce extensions, so data starts at byte 352 or 544.
+        let data_start = u64::from(self.version) + 4;
+        if !(self.data_offset >= data_start as f64 && self.data_offset < 1e15) {
+            return Err(format!(
+                "its data begins at byte {}, inside the {data_start} bytes of its header",
+                self.data_offset
+            ));
         }
+        // NIfTI: a slope of 0 means that values are not scaled.
         let has_scale = self.slope.is_finite() && self.slope != 0.0;
         if has_scale && !self.intercept.is_finite() {
             return Err(format!("its values are scaled by {} and {}", self.slope, self.intercept));
@@ -79,6 +86,7 @@ impl Said {
 
 fn dtype(code: i64) -> Result<Dtype, String> {
     Ok(match code {
+        // Codes as in nifti1.h.
         2 => Dtype::U8,
         4 => Dtype::I16,
         8 => Dtype::I32,
@@ -100,14 +108,16 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn version_1(&self) -> Option<Said> {
+    fn version_1(&self) -> Option<NiftiFields> {
         let mut dimensions = [0; 8];
         let mut spacings = [0.0; 8];
         for axis in 0..8 {
+            // Byte offsets as in nifti1.h: dim 40, datatype 70, pixdim 76, vox_offset 108, scl_slope 112, scl_inter 116, magic
+            // 344.
             dimensions[axis] = i64::from(i16::from_le_bytes(self.at(40 + 2 * axis)?));
             spacings[axis] = f64::from(f32::from_le_bytes(self.at(76 + 4 * axis)?));
         }
-        Some(Said {
+        Some(NiftiFields {
             is_big_endian: self.is_big_endian,
             is_single_file: self.head.get(344..348)? == b"n+1\0",
             version: VERSION_1,
@@ -120,14 +130,16 @@ impl Fields<'_> {
         })
     }
 
-    fn version_2(&self) -> Option<Said> {
+    fn version_2(&self) -> Option<NiftiFields> {
         let mut dimensions = [0; 8];
         let mut spacings = [0.0; 8];
         for axis in 0..8 {
+            // Byte offsets as in nifti2.h: magic 4, datatype 12, dim 16, pixdim 104, vox_offset 168, scl_slope 176, scl_inter
+            // 184.
             dimensions[axis] = i64::from_le_bytes(self.at(16 + 8 * axis)?);
             spacings[axis] = f64::from_le_bytes(self.at(104 + 8 * axis)?);
         }
-        Some(Said {
+        Some(NiftiFields {
             is_big_endian: self.is_big_endian,
             is_single_file: self.head.get(4..8)? == b"n+2\0",
             version: VERSION_2,

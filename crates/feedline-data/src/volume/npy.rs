@@ -16,7 +16,7 @@ pub(crate) struct NpyHeader {
     pub data_offset: u64,
 }
 
-/// What files begin with.
+/// The first bytes of every `.npy` file.
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that hold the magic number, the version and the header's length.
 pub(crate) const PREFIX_BYTES: usize = 12;
@@ -29,6 +29,7 @@ pub(crate) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
         return Err("it does not begin with NumPy's magic bytes".to_owned());
     }
     let (start, len) = match prefix[6] {
+        // Byte 6 is the major version. Version 1 has a 2-byte length of the header, later ones a 4-byte length.
         1 => (10, usize::from(u16::from_le_bytes([prefix[8], prefix[9]]))),
         2 | 3 => (12, u32::from_le_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]) as usize),
         other => return Err(format!("format version {other} is unknown")),
@@ -63,6 +64,7 @@ fn quoted(text: &str) -> Option<&str> {
 }
 
 fn dtype(descr: &str) -> Result<Dtype, String> {
+    // Types of one byte have no byte order.
     if descr.starts_with('>') && !descr.ends_with('1') {
         return Err(format!("its elements are big-endian ({descr}); save them with .astype('<...')"));
     }

@@ -51,6 +51,7 @@ impl Region {
         let rows = (0..channels)
             .flat_map(|channel| (0..self.sides[0]).flat_map(move |z| (0..self.sides[1]).map(move |y| (channel, z, y))));
         for ((channel, z, y), target) in rows.zip(out.chunks_exact_mut(row)) {
+            // Row-major index of the row's first element: ((channel, z), y), x.
             let plane = channel * sides[0] + self.start[0] + z;
             let start = ((plane * height + self.start[1] + y) * width + self.start[2]) * element_bytes;
             target.copy_from_slice(&source[start..start + row]);

@@ -7,7 +7,7 @@
 use crate::memory::{Cancelled, Workspace};
 
 /// For each new element along an axis: its two old neighbours, and the weight of the second.
-struct Between {
+struct Neighbours {
     first: usize,
     second: usize,
     weight: f32,
@@ -15,20 +15,22 @@ struct Between {
 
 /// Upper limit of memory for the places along the three axes, in bytes.
 pub(crate) fn place_bytes(new: [usize; 3]) -> usize {
-    new.iter().sum::<usize>().saturating_mul(size_of::<Between>())
+    new.iter().sum::<usize>().saturating_mul(size_of::<Neighbours>())
 }
 
-fn between(old: usize, new: usize) -> Vec<Between> {
+fn neighbours(old: usize, new: usize) -> Vec<Neighbours> {
+    // Align corners: the ends of both grids coincide, so there is one interval less than elements.
     let step = if new > 1 { (old - 1) as f64 / (new - 1) as f64 } else { 0.0 };
     let at = |number: usize| {
+        // Rounding could place the last element just beyond the end.
         let place = (number as f64 * step).min((old - 1) as f64);
         let first = place as usize;
-        Between { first, second: (first + 1).min(old - 1), weight: (place - first as f64) as f32 }
+        Neighbours { first, second: (first + 1).min(old - 1), weight: (place - first as f64) as f32 }
     };
     (0..new).map(at).collect()
 }
 
-fn mixed(first: f32, second: f32, weight: f32) -> f32 {
+fn lerp(first: f32, second: f32, weight: f32) -> f32 {
     first * (1.0 - weight) + second * weight
 }
 
@@ -42,20 +44,22 @@ impl Resampling {
     /// Resamples float32 images.
     pub(crate) fn trilinear(&self, source: &[u8], target: &mut [u8], workspace: &Workspace) -> Result<(), Cancelled> {
         let Self { old, new } = *self;
-        let [planes, rows, columns] = [0, 1, 2].map(|axis| between(old[axis], new[axis]));
+        let [planes, rows, columns] = [0, 1, 2].map(|axis| neighbours(old[axis], new[axis]));
         let (source, target) = (source.as_chunks::<4>().0, target.as_chunks_mut::<4>().0);
-        let mut mixed_row = vec![0.0; old[2]];
+        let mut blended_row = vec![0.0; old[2]];
         self.each_row(source, target, [&planes, &rows], workspace, |source, plane, row, target| {
             let at = |plane: usize, row: usize| &source[(plane * old[1] + row) * old[2]..][..old[2]];
+            // The four rows are blended first: three interpolations per old column and one per new element, instead of seven per
+            // new element.
             let four = [
                 at(plane.first, row.first),
                 at(plane.first, row.second),
                 at(plane.second, row.first),
                 at(plane.second, row.second),
             ];
-            mix_rows(four, row.weight, plane.weight, &mut mixed_row);
+            lerp_rows(four, row.weight, plane.weight, &mut blended_row);
             for (column, target) in columns.iter().zip(target) {
-                *target = mixed(mixed_row[column.first], mixed_row[column.second], column.weight).to_ne_bytes();
+                *target = lerp(blended_row[column.first], blended_row[column.second], column.weight).to_ne_bytes();
             }
         })
     }
@@ -64,6 +68,7 @@ impl Resampling {
     pub(crate) fn nearest(&self, source: &[u8], target: &mut [u8], workspace: &Workspace) -> Result<(), Cancelled> {
         let Self { old, new } = *self;
         let [planes, rows, columns] = [0, 1, 2].map(|axis| {
+            // floor(i * m / n), in 128 bits because the product may exceed 64.
             let at = |number: usize| (number as u128 * old[axis] as u128 / new[axis] as u128) as usize;
             (0..new[axis]).map(at).collect::<Vec<usize>>()
         });
@@ -98,9 +103,9 @@ impl Resampling {
     }
 }
 
-fn mix_rows([a, b, c, d]: [&[[u8; 4]]; 4], weight: f32, plane_weight: f32, out: &mut [f32]) {
+fn lerp_rows([a, b, c, d]: [&[[u8; 4]]; 4], weight: f32, plane_weight: f32, out: &mut [f32]) {
     for ((((a, b), c), d), out) in a.iter().zip(b).zip(c).zip(d).zip(out) {
         let [a, b, c, d] = [a, b, c, d].map(|bytes| f32::from_ne_bytes(*bytes));
-        *out = mixed(mixed(a, b, weight), mixed(c, d, weight), plane_weight);
+        *out = lerp(lerp(a, b, weight), lerp(c, d, weight), plane_weight);
     }
 }

@@ -13,7 +13,7 @@ use super::shard::{IndexCache, Located, Opened, Place};
 use crate::memory::NoMemory;
 use crate::store::{BufferSource, Object, StoreError};
 
-/// How much larger an index may be than its shard.
+/// An index may be larger than its shard by this many bytes. More is not plausible, and is not downloaded.
 const SLACK_BYTES: u64 = 1 << 20;
 
 /// Finds the index of a shard that is with a peer.
@@ -22,7 +22,7 @@ pub(super) fn locate(
     shard: &dyn Object,
     cache: Option<&IndexCache>,
 ) -> Result<(Located, Opened), StoreError> {
-    match copied_before(found, shard, cache) {
+    match cached_copy(found, shard, cache) {
         Some(head) => Ok((Located { place: Place::Cache, head: Arc::new(head) }, Opened::Indexed)),
         None => copy(found, shard, cache),
     }
@@ -34,17 +34,18 @@ pub(super) fn copy(
     shard: &dyn Object,
     cache: Option<&IndexCache>,
 ) -> Result<(Located, Opened), StoreError> {
-    let mut room = Bounded { bytes: Vec::new(), limit: shard.len().saturating_add(SLACK_BYTES) };
+    let mut buffer = Bounded { bytes: Vec::new(), limit: shard.len().saturating_add(SLACK_BYTES) };
     let name = format!("{}{ENDING}", found.name);
-    let beside = found.store.read(&name, &mut room).is_ok().then_some(room.bytes);
+    // Most stores have no index next to the shard. Every failure means the same: list the shard.
+    let beside = found.store.read(&name, &mut buffer).is_ok().then_some(buffer.bytes);
     let opened = if beside.is_some() { Opened::Replaced } else { Opened::Listed };
     match beside.map(|bytes| checked(found.store.address(&name), bytes, shard)).transpose()?.flatten() {
-        Some(bytes) => Ok((Located::kept(shard, bytes, cache)?, Opened::Indexed)),
-        None => Ok((Located::listed(shard, cache)?, opened)),
+        Some(bytes) => Ok((Located::saved(shard, bytes, cache)?, Opened::Indexed)),
+        None => Ok((Located::from_listing(shard, cache)?, opened)),
     }
 }
 
-fn copied_before(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCache>) -> Option<IndexHead> {
+fn cached_copy(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCache>) -> Option<IndexHead> {
     let index = Place::Cache.open(found, Some(cache?)).ok()?;
     IndexHead::read(&*index).ok()?.filter(|head| head.is_exact(shard))
 }
@@ -53,12 +54,13 @@ fn copied_before(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCac
 fn checked(address: String, bytes: Vec<u8>, shard: &dyn Object) -> Result<Option<Vec<u8>>, StoreError> {
     let object = Arc::new(MemoryObject::new(address, bytes));
     let Some(head) = IndexHead::read(&*object)? else { return Ok(None) };
+    // The cheap comparison of length and ends comes first, the one of 64 headers only if it succeeds.
     if head.freshness(shard)? == Freshness::Stale {
         return Ok(None);
     }
     let index = Index { object: Arc::clone(&object) as Arc<dyn Object>, head: Arc::new(head) };
     let fits = index.fits(shard).unwrap_or(false);
-    Ok(fits.then(|| index.head.of_copy(shard, object.bytes())))
+    Ok(fits.then(|| index.head.rebound(shard, object.bytes())))
 }
 
 /// A buffer for an index of a plausible size.

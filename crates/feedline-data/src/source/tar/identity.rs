@@ -29,7 +29,9 @@ impl Identity {
     /// Appends a sequence.
     pub(crate) fn join(&mut self, next: &Self) {
         for ((lane, next_lane), point) in self.lanes.iter_mut().zip(next.lanes).zip(POINTS) {
+            // H(a ++ b) = H(a) * point^len(b) + H(b) modulo the prime: the Rabin-Karp rule for a concatenation.
             let shifted = multiply(*lane, power(point, next.len));
+            // Both terms are below 2^61, so the sum does not overflow.
             *lane = (shifted + next_lane % PRIME) % PRIME;
         }
         self.len = self.len.wrapping_add(next.len);
@@ -47,6 +49,7 @@ fn multiply(a: u64, b: u64) -> u64 {
 }
 
 fn power(base: u64, mut exponent: u64) -> u64 {
+    // Exponentiation by squaring: at most 64 steps.
     let (mut result, mut square) = (1, base);
     while exponent > 0 {
         if exponent & 1 == 1 {
@@ -81,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn order_number_and_content_count() {
+    fn the_identity_depends_on_order_number_and_content() {
         let all =
             [of(&["a", "b"]), of(&["b", "a"]), of(&["a"]), of(&["a", "b", "b"]), of(&[]), of(&["", ""]), of(&[""])];
         for (number, one) in all.iter().enumerate() {

@@ -18,8 +18,10 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
     let mut walk = Walk::new(shard);
     let mut current: Option<SampleFacts> = None;
     while let Some(member) = walk.next_member()? {
+        // Names without key or extension, and metadata, are no part of a sample.
         let Some((key, extension)) = split(&member.name) else { continue };
         let extension = extension.to_ascii_lowercase();
+        // A new key ends the sample before it.
         if let Some(done) = current.take_if(|sample| sample.key != key) {
             builder.push(done).map_err(content)?;
         }

@@ -17,11 +17,13 @@ const TEXTS: [&str; 2] = ["txt", "json"];
 
 /// Key and extension of a member. `None` if it is not a part of a sample.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
+    // The base name starts after the last slash. Dots in folder names do not count.
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;
     let (key, extension) = (&name[..dot], &name[dot + 1..]);
-    let is_note = |part: &str| part.len() >= 4 && part.starts_with("__") && part.ends_with("__");
-    let is_sample = dot > base && !extension.is_empty() && !name.split('/').any(is_note);
+    // In WebDataset, names such as `__meta__` are metadata and not samples.
+    let is_metadata = |part: &str| part.len() >= 4 && part.starts_with("__") && part.ends_with("__");
+    let is_sample = dot > base && !extension.is_empty() && !name.split('/').any(is_metadata);
     is_sample.then_some((key, extension))
 }
 
@@ -35,6 +37,7 @@ pub(crate) fn field_of(extension: &str) -> String {
     match extension.rsplit_once('.') {
         None if is_picture(extension) => IMAGE.to_owned(),
         Some((name, _)) if is_picture(extension) && !name.is_empty() && !is_special(name) => name.to_owned(),
+        // The underscore keeps such a member usable without hiding the field that the engine adds.
         _ if TAKEN.contains(&extension) => format!("{extension}_"),
         _ => extension.to_owned(),
     }

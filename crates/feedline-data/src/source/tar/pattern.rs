@@ -23,19 +23,19 @@ const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 #[derive(Debug)]
 pub(super) struct Patterns {
     /// The user's input.
-    pub given: Vec<String>,
+    pub input: Vec<String>,
     places: Vec<ShardPattern>,
 }
 
 #[derive(Debug)]
 struct ShardPattern {
-    given: String,
+    input: String,
     store: Arc<dyn Store>,
-    which: Which,
+    selection: Selection,
 }
 
 #[derive(Debug)]
-enum Which {
+enum Selection {
     /// The shard with this name.
     One(String),
     /// All shards in the folder.
@@ -53,14 +53,14 @@ pub(super) struct FoundShard {
 
 impl Patterns {
     /// Opens the stores of the patterns.
-    pub(super) fn new(given: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
+    pub(super) fn new(input: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
         let (mut places, mut stores) = (Vec::new(), Stores { opener, opened: HashMap::new() });
-        for pattern in &given {
+        for pattern in &input {
             for path in numbered(pattern)? {
                 places.push(ShardPattern::new(&path, &mut stores)?);
             }
         }
-        Ok(Self { given, places })
+        Ok(Self { input, places })
     }
 
     /// Lists the shards.
@@ -70,7 +70,7 @@ impl Patterns {
             let before = found.len();
             place.find(&mut found)?;
             if found.len() == before {
-                return Err(SourceError::NoShards { pattern: place.given.clone() });
+                return Err(SourceError::NoShards { pattern: place.input.clone() });
             }
         }
         if found.is_empty() {
@@ -79,6 +79,7 @@ impl Patterns {
         let mut addressed: Vec<(String, FoundShard)> =
             found.into_iter().map(|shard| (shard.store.address(&shard.name), shard)).collect();
         addressed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Two patterns may match the same shard.
         addressed.dedup_by(|(a, _), (b, _)| a == b);
         Ok(addressed.into_iter().map(|(_, shard)| shard).collect())
     }
@@ -103,33 +104,34 @@ impl Stores<'_> {
 
 impl ShardPattern {
     fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, SourceError> {
-        let given = path.to_owned();
+        let input = path.to_owned();
         let plain = path.find(SPECIAL).unwrap_or(path.len());
         let (root, rest) = split_root(path, plain);
         let store = stores.at(root)?;
         if plain == path.len() {
             if is_shard(path) {
-                return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+                return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
             }
-            return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
+            return Ok(Self { input, store: stores.at(path)?, selection: Selection::Folder });
         }
-        // A file may really have such a name.
+        // A file on disk may contain these characters in its name. A peer is not asked, since that would cost a request per pattern.
         if !store.is_remote() && store.open(rest).is_ok() {
-            return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+            return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
         }
+        // `*` does not match a slash, as in a shell.
         let glob = GlobBuilder::new(rest).literal_separator(true).build();
         let glob = glob.map_err(|error| SourceError::Parameter(format!("{path:?} is not a pattern: {error}")))?;
-        let which = Which::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
-        Ok(Self { given, store, which })
+        let selection = Selection::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
+        Ok(Self { input, store, selection })
     }
 
     fn find(&self, found: &mut Vec<FoundShard>) -> Result<(), StoreError> {
-        let names = match &self.which {
-            Which::One(name) => {
+        let names = match &self.selection {
+            Selection::One(name) => {
                 found.push(FoundShard { store: Arc::clone(&self.store), name: name.clone() });
                 return Ok(());
             }
-            Which::Folder => {
+            Selection::Folder => {
                 let left_out = Mutex::new(Vec::new());
                 let names = self.store.list_flat(&|name| {
                     if is_shard(name) && !is_plain_shard(name) && !name.ends_with(ENDING) {
@@ -139,18 +141,18 @@ impl ShardPattern {
                 })?;
                 let left_out = left_out.into_inner();
                 if let Some(first) = left_out.first() {
-                    let (folder, shards) = (&*self.given, left_out.len());
+                    let (folder, shards) = (&*self.input, left_out.len());
                     tracing::warn!(
                         folder,
                         shards,
                         first,
-                        "left out compressed shards; unpack them to plain .tar files"
+                        "left out compressed shards; decompress them to plain .tar files"
                     );
                 }
                 names
             }
-            Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
-            Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
+            Selection::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
+            Selection::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
         };
         found.extend(names.iter().map(|name| FoundShard { store: Arc::clone(&self.store), name: name.to_owned() }));
         Ok(())
@@ -191,6 +193,7 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let range = |open: usize| {
         let close = open + pattern[open..].find('}')?;
         let (first, last) = pattern[open + 1..close].split_once("..")?;
+        // At most 18 digits, so that the number fits into 64 bits.
         let is_number =
             |text: &str| !text.is_empty() && text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit());
         (is_number(first) && is_number(last)).then_some((open, close, first, last))
@@ -198,14 +201,17 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let Some((open, close, first, last)) = pattern.match_indices('{').find_map(|(open, _)| range(open)) else {
         return Ok(vec![pattern.to_owned()]);
     };
-    let wrong = || SourceError::Parameter(format!("{pattern:?} names no range of at most {MOST_NUMBERED} shards"));
+    let wrong =
+        || SourceError::Parameter(format!("{pattern:?} is not an ascending range of at most {MOST_NUMBERED} shards"));
     let (from, to): (u64, u64) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
     if from > to || to - from >= MOST_NUMBERED {
         return Err(wrong());
     }
+    // `{000..146}` pads with zeros to the width of its first number, `{0..146}` to width 1, which is none.
     let digits = if first.starts_with('0') { first.len() } else { 0 };
     let mut all = Vec::new();
     for number in from..=to {
+        // The rest of the pattern may contain further ranges.
         all.extend(numbered(&format!("{}{number:0digits$}{}", &pattern[..open], &pattern[close + 1..]))?);
         if all.len() as u64 > MOST_NUMBERED {
             return Err(wrong());
@@ -222,8 +228,8 @@ mod tests {
 
     fn found(folder: &std::path::Path, patterns: &[&str]) -> Result<Vec<String>, String> {
         let root = folder.to_str().unwrap();
-        let given = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
-        let patterns = Patterns::new(given, &Registry::core()).map_err(|error| error.to_string())?;
+        let input = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
+        let patterns = Patterns::new(input, &Registry::core()).map_err(|error| error.to_string())?;
         let found = patterns.find().map_err(|error| error.to_string())?;
         let below = |shard: FoundShard| shard.store.address(&shard.name)[root.len() + 1..].to_owned();
         Ok(found.into_iter().map(below).collect())

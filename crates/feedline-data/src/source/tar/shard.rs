@@ -43,7 +43,7 @@ pub(super) struct Located {
 /// Where an index is stored.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    Beside,
+    NextToShard,
     Cache,
     Memory(Arc<dyn Object>),
 }
@@ -104,13 +104,15 @@ impl Shard {
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
         if found.store.is_remote() {
             let (located, opened) = copied::locate(&found, &*object, cache)?;
+            // `locate` returns only an index that is exact or was compared with the shard.
             let (index, is_checked) = (Mutex::new(located), AtomicBool::new(true));
             let remote = Some(object);
             return Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote }, opened));
         }
+        // The index next to the shard and the cached one compete. An exact one ends the search.
         let mut best: Option<(Freshness, Located)> = None;
         let mut has_index = false;
-        for place in [Some(Place::Beside), cache.map(|_| Place::Cache)].into_iter().flatten() {
+        for place in [Some(Place::NextToShard), cache.map(|_| Place::Cache)].into_iter().flatten() {
             let Ok(index) = place.open(&found, cache) else { continue };
             has_index = true;
             let Ok(Some(head)) = IndexHead::read(&*index) else { continue };
@@ -124,10 +126,11 @@ impl Shard {
             }
         }
         let (located, is_checked, opened) = if let Some((freshness, located)) = best {
+            // A likely index is compared with the headers later, in `reopen`, when a sample of the shard is first needed.
             (located, freshness == Freshness::Exact, Opened::Indexed)
         } else {
             let opened = if has_index { Opened::Replaced } else { Opened::Listed };
-            (Located::listed(&*object, cache)?, true, opened)
+            (Located::from_listing(&*object, cache)?, true, opened)
         };
         let (index, is_checked) = (Mutex::new(located), AtomicBool::new(is_checked));
         Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote: None }, opened))
@@ -169,14 +172,17 @@ impl Shard {
     /// Opens the shard again. Builds the index again if it no longer fits.
     pub(super) fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
+        // Cloned, so that the lock is not held while files are opened and read.
         let Located { place, head } = self.index.lock().clone();
+        // The index file was removed since the source was opened.
         let Ok(file) = place.open(&self.found, cache) else {
             let Some(remote) = &self.remote else { return self.rebuild(cache) };
             return self.replace(copied::copy(&self.found, &**remote, cache)?.0, object, cache);
         };
         let index = Index { object: file, head };
-        let is_as_it_was = object.modified_nanoseconds() == self.modified_nanoseconds;
-        if !(is_as_it_was && self.is_checked.load(Ordering::Relaxed)) {
+        // The flag is relaxed: two threads that compare at the same time both get the same answer.
+        let is_unmodified = object.modified_nanoseconds() == self.modified_nanoseconds;
+        if !(is_unmodified && self.is_checked.load(Ordering::Relaxed)) {
             if !index.fits(&*object).unwrap_or(false) {
                 return self.rebuild(cache);
             }
@@ -199,7 +205,7 @@ impl Shard {
     /// Lists the shard again, because its index turned out to be damaged or stale.
     pub(super) fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
-        let located = Located::listed(&*object, cache)?;
+        let located = Located::from_listing(&*object, cache)?;
         self.replace(located, object, cache)
     }
 
@@ -210,12 +216,17 @@ impl Shard {
         cache: Option<&IndexCache>,
     ) -> Result<OpenShard, StoreError> {
         let before = self.head();
+        // The source has numbered its samples. An index with other samples would make ids mean something else, so it is an
+        // error.
         if (located.head.samples, located.head.identity) != (before.samples, before.identity) {
             let (now, then) = (located.head.samples, before.samples);
-            return Err(self.changed(&format!("its {now} samples are not the {then} that its index promised")));
+            return Err(self.changed(&format!(
+                "its keys, fields or labels differ from its index ({now} samples now, {then} in the index)"
+            )));
         }
-        tracing::info!(shard = self.address(), "index was stale or damaged, and was made anew");
+        tracing::info!(shard = self.address(), "rebuilt an index that was missing, stale or damaged");
         let index = Index { object: located.place.open(&self.found, cache)?, head: Arc::clone(&located.head) };
+        // Threads that rebuild at the same time store equal indexes, so the last one may win.
         *self.index.lock() = located;
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(OpenShard { object, index })
@@ -240,16 +251,16 @@ impl Place {
 
 impl Located {
     /// Lists a shard and saves its index.
-    pub(super) fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
-        Self::kept(shard, list(shard)?, cache)
+    pub(super) fn from_listing(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+        Self::saved(shard, list(shard)?, cache)
     }
 
-    /// Saves the index of a shard.
-    pub(super) fn kept(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+    /// Saves the index of a shard in the cache folder, or keeps it in memory if that is not possible.
+    pub(super) fn saved(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         let address = shard.address();
         let written = cache.map(|cache| cache.write(&address, &bytes));
         if let Some(Err(error)) = &written {
-            tracing::debug!(shard = address, %error, "index could not be kept in the cache folder");
+            tracing::debug!(shard = address, %error, "index could not be saved in the cache folder");
         }
         let in_memory: Arc<dyn Object> = Arc::new(MemoryObject::new(format!("{address}{ENDING}"), bytes));
         let problem =

@@ -52,7 +52,7 @@ impl Shards {
         }
         if replaced > 0 {
             let first = opened.iter().find(|(_, opened)| *opened == Opened::Replaced).map(|(shard, _)| shard.address());
-            tracing::info!(shards = replaced, first, "indexes were stale or damaged, and were made anew");
+            tracing::info!(shards = replaced, first, "rebuilt indexes that were stale or damaged");
         }
         let shards: Vec<Shard> = opened.into_iter().map(|(shard, _)| shard).collect();
         let mut ends = Vec::with_capacity(shards.len());
@@ -103,6 +103,7 @@ impl Shards {
 
     /// The place of a sample. Its number must be below [`Shards::samples`].
     pub(super) fn locate(&self, number: u64) -> Location {
+        // The first shard that ends after the sample. Empty shards end where they start and are passed over.
         let shard = self.ends.partition_point(|&end| end <= number);
         let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
         Location { shard, sample: number - start }
@@ -122,12 +123,13 @@ impl Shards {
         if let Ok(value) = read(&*self.open_shard(shard)?) {
             return Ok(value);
         }
+        // Any error leads here: the file may be gone, or its bytes may fail their checksum.
         let rebuilt = Arc::new(self.all[shard].rebuild(self.cache.as_ref())?);
         self.keep_open(shard, &rebuilt);
         read(&rebuilt).map_err(|error| match error {
             IndexError::Store(error) => error,
             IndexError::Damaged => {
-                let problem = "has an index that is damaged again as soon as it is made".to_owned();
+                let problem = "has an index that was damaged again right after it was rebuilt".to_owned();
                 StoreError::Content { path: self.address(shard), problem }
             }
         })
@@ -137,6 +139,7 @@ impl Shards {
         if let Some(open) = self.open.lock().get(&shard) {
             return Ok(Arc::clone(open));
         }
+        // The lock is free while files are opened. Two threads may open the same shard; the later one replaces the earlier.
         let open = Arc::new(self.all[shard].reopen(self.cache.as_ref())?);
         self.keep_open(shard, &open);
         Ok(open)
@@ -155,6 +158,7 @@ fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Sha
     let open_some = || {
         let mut opened = Vec::new();
         loop {
+            // Each number is taken by one thread. Relaxed is enough: joining the threads publishes their results.
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(found) = found.get(number).filter(|_| !has_failed.load(Ordering::Relaxed)) else { return opened };
             let shard = Shard::open(found.clone(), cache);
@@ -169,6 +173,7 @@ fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Sha
         let parts = threads.into_iter().map(|thread| thread.join().expect("opening a shard does not panic"));
         parts.flatten().collect::<Vec<_>>()
     });
+    // In the order of the shards, so that the error is always that of the first shard that failed.
     opened.sort_unstable_by_key(|(number, _)| *number);
     opened.into_iter().map(|(_, shard)| shard).collect()
 }

@@ -112,6 +112,7 @@ impl TarSource {
         if field == LABEL {
             let (label, address) = (self.label(id)?, self.shards.address(self.shards.locate(id.0).shard));
             let object = Arc::new(MemoryObject::new(address, label.to_ne_bytes().to_vec()));
+            // The label is in the index. As an object in memory it is read like any other field, and reading it can fail.
             return Ok(Origin::Part { range: 0..object.len(), object });
         }
         self.read(id, |open, entry, _| {
@@ -137,8 +138,10 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     }
     let samples = shards.samples();
     let has_labels = labels == samples;
+    // Where every sample has an integer class, it is offered as `label` and not also as the text field `cls`.
     let is_offered = |field: &str, count: u64| count == samples && !(has_labels && field == CLASS);
     let mut types = FieldTypes::new();
+    // The picture comes first in a batch, the other fields in alphabetical order.
     if counts.get(IMAGE) == Some(&samples) {
         types.set(IMAGE, Kind::Bytes);
     }
@@ -169,7 +172,7 @@ fn classes(shards: &Shards) -> Result<Vec<String>, StoreError> {
     let named: Vec<(usize, u64)> =
         shards.heads().enumerate().filter_map(|(shard, head)| Some((shard, head.classes_hash?))).collect();
     if named.iter().any(|(_, hash)| *hash != named[0].1) {
-        tracing::warn!("shards name different classes, so that a class has no name");
+        tracing::warn!("shards disagree on the names of the classes, so classes have no names");
         return Ok(Vec::new());
     }
     for (shard, _) in &named {
@@ -178,7 +181,7 @@ fn classes(shards: &Shards) -> Result<Vec<String>, StoreError> {
         }
     }
     if !named.is_empty() {
-        tracing::warn!("the names of the classes are damaged in all shards, so that a class has no name");
+        tracing::warn!("the class names are damaged in all shards, so classes have no names");
     }
     Ok(Vec::new())
 }
@@ -194,6 +197,7 @@ impl Source for TarSource {
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         self.part(id, field).unwrap_or_else(|error| {
+            // An origin cannot fail. The error is returned when the sample is read, as the failure of that sample (law 6).
             let address = self.shards.address(self.shards.locate(id.0).shard);
             Origin::Part { object: Arc::new(Unreadable { address, error: Arc::new(error) }), range: 0..0 }
         })
@@ -258,7 +262,7 @@ impl Source for TarSource {
         // Without it the whole picture is read, so damage costs time but no data.
         let is_whole = index.part(sample, &place, record).is_ok();
         if !is_whole {
-            tracing::debug!(sample = id.0, field, "what is kept about a picture is damaged, and was not used");
+            tracing::debug!(sample = id.0, field, "ignored a damaged seek index of a picture");
         }
         Ok(is_whole)
     }
@@ -266,7 +270,7 @@ impl Source for TarSource {
     fn spec(&self) -> Result<toml::Table, SourceError> {
         let mut table = toml::Table::new();
         table.insert("kind".to_owned(), "tar".into());
-        let shards = match self.patterns.given.as_slice() {
+        let shards = match self.patterns.input.as_slice() {
             [one] => one.clone().into(),
             many => many.to_vec().into(),
         };

@@ -65,11 +65,14 @@ impl<'a> Walk<'a> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|_| self.problem("a size that is not a number"))?;
             let kind = header.entry_type();
+            // A PAX `size` is for sizes of 8 GiB and more. It belongs to the next real member, not to extension headers in
+            // between.
             let size = extended.size.filter(|_| !is_extension(kind)).unwrap_or(size);
             let data = self.data(size)?;
             match kind {
                 EntryType::GNULongName => {
                     let mut name = self.content(&data, MOST_NAME_BYTES, "a name")?;
+                    // GNU tar ends a long name with a zero byte.
                     name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
                     extended.name = Some(name);
                 }
@@ -84,7 +87,9 @@ impl<'a> Walk<'a> {
                     return Ok(Some(member));
                 }
                 EntryType::GNUSparse => return Err(self.problem("a sparse file")),
+                // Neither changes the name or size of a regular file. Fields for the next member stay valid.
                 EntryType::XGlobalHeader | EntryType::GNULongLink => {}
+                // A folder, link or device uses up the extended headers before it.
                 _ => extended = Extended::default(),
             }
             self.pass(&data);
@@ -104,6 +109,7 @@ impl<'a> Walk<'a> {
     }
 
     fn pass(&mut self, data: &Range<u64>) {
+        // Data is padded to whole blocks, so the next header starts at the next multiple of 512.
         self.at = data.end.next_multiple_of(BLOCK);
     }
 
@@ -114,24 +120,27 @@ impl<'a> Walk<'a> {
             return Ok(None);
         }
         if left < BLOCK {
-            return Err(self.cut_short("a header"));
+            return Err(self.truncated("a header"));
         }
         let block = self.window.read(self.object, self.at..self.at + BLOCK)?;
+        // An archive ends with a block of zeros.
         if block.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
         let header = Header::from_byte_slice(block).clone();
+        // The checksum of a header is the sum of its bytes, with the checksum field itself counted as spaces.
         let mut summed = header.clone();
         summed.set_cksum();
         if header.cksum().ok() == summed.cksum().ok() {
             return Ok(Some(header));
         }
+        // Compressed data has no valid header at byte 0. Its magic number gives a better message.
         let problem = match compression(header.as_bytes()).filter(|_| self.at == 0) {
             Some(with) => format!(
-                "is compressed with {with}, so that no sample in it can be read by itself; unpack it to a plain .tar \
-                 first (pictures hardly shrink)"
+                "is compressed with {with}, so single samples cannot be read from it; decompress it to a plain .tar \
+                 (compression hardly makes pictures smaller)"
             ),
-            None => format!("is not a tar file, or damaged: there is no header at byte {}", self.at),
+            None => format!("is not a tar file or is damaged: there is no header at byte {}", self.at),
         };
         Err(self.content_error(problem))
     }
@@ -141,7 +150,7 @@ impl<'a> Walk<'a> {
         let start = self.at + BLOCK;
         match start.checked_add(size) {
             Some(end) if end <= self.object.len() => Ok(start..end),
-            _ => Err(self.cut_short(&format!("a member of {size} bytes"))),
+            _ => Err(self.truncated(&format!("a member of {size} bytes"))),
         }
     }
 
@@ -149,7 +158,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
         let bytes = data.end - data.start;
         if bytes > most {
-            return Err(self.problem(&format!("{what} of {bytes} bytes, and {most} are the limit")));
+            return Err(self.problem(&format!("{what} of {bytes} bytes; the limit is {most}")));
         }
         Ok(self.window.read(self.object, data.clone())?.to_vec())
     }
@@ -158,9 +167,9 @@ impl<'a> Walk<'a> {
         self.content_error(format!("cannot be used: the header at byte {} has {what}", self.at))
     }
 
-    fn cut_short(&self, what: &str) -> StoreError {
+    fn truncated(&self, what: &str) -> StoreError {
         let (at, len) = (self.at, self.object.len());
-        self.content_error(format!("ends at byte {len}, within {what} that begins at byte {at}: it was cut short"))
+        self.content_error(format!("is truncated: it ends at byte {len}, inside {what} that starts at byte {at}"))
     }
 
     fn content_error(&self, problem: String) -> StoreError {
@@ -174,9 +183,10 @@ impl ReadWindow {
         let end = self.start + self.bytes.len() as u64;
         if range.start < self.start || range.end > end {
             let window = if object.remote().is_some() { REMOTE_WINDOW_BYTES } else { WINDOW_BYTES };
-            let wanted = (range.end - range.start).max(window.min(object.len() - range.start));
+            let len = (range.end - range.start).max(window.min(object.len() - range.start));
             self.start = range.start;
-            self.bytes.resize(wanted as usize, 0);
+            self.bytes.resize(len as usize, 0);
+            // After an error the window is empty, so that half-read bytes are never taken for content.
             object.read_at(range.start, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
         }
         let start = (range.start - self.start) as usize;
@@ -258,18 +268,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_tar_file_is_refused_with_what_to_do() {
+    fn anything_but_a_plain_tar_file_is_refused_with_advice() {
         check_refused(&[b"\x1f\x8b".as_slice(), &[7; 1000]].concat(), "compressed with gzip");
         check_refused(&[7; 1024], "no header at byte 0");
-        check_refused(&[7; 100], "cut short");
+        check_refused(&[7; 100], "truncated");
         let whole = packed(&[("a.jpg", &[1; 2000])]);
-        check_refused(&whole[..1500], "ends at byte 1500, within a member of 2000 bytes that begins at byte 0");
+        check_refused(&whole[..1500], "ends at byte 1500, inside a member of 2000 bytes that starts at byte 0");
         assert!(members(&[]).unwrap().is_empty());
         assert!(members(&[0; 4096]).unwrap().is_empty());
     }
 
     #[test]
-    fn sizes_that_lie_are_refused() {
+    fn false_sizes_are_refused() {
         for size in [u64::MAX, u64::MAX - 511, u64::MAX / 2, 1 << 40] {
             for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader] {
                 let mut header = Header::new_gnu();
@@ -277,13 +287,13 @@ mod tests {
                 header.set_entry_type(kind);
                 header.set_size(size);
                 header.set_cksum();
-                check_refused(&[header.as_bytes().as_slice(), &[0; 2048]].concat(), "cut short");
+                check_refused(&[header.as_bytes().as_slice(), &[0; 2048]].concat(), "truncated");
             }
         }
         let mut pax = tar::Builder::new(Vec::new());
         pax.append_pax_extensions([("size", b"18446744073709551615".as_slice())]).unwrap();
         let pax = pax.into_inner().unwrap();
-        check_refused(&[&pax[..1024], &packed(&[("a.jpg", b"x")])].concat(), "cut short");
+        check_refused(&[&pax[..1024], &packed(&[("a.jpg", b"x")])].concat(), "truncated");
     }
 
     #[test]

@@ -83,15 +83,19 @@ impl Builder {
             let field = self.field(&extension, &extensions, &key)?;
             extensions.push((field, extension));
             self.fields[field].1 += 1;
+            // A reader rejects entries with a larger record, so a record that is too large is left out here.
             let has_record = FieldEntry::can_have(record.len() as u64 + CHECKSUM_BYTES, data.end - data.start);
             let record = self.part(if has_record { &record } else { &[] }, number);
+            // The last member in the file, whatever the order of the fields. `finish` hashes its header.
             if data.end >= self.last_data.end {
                 self.last_data = data.clone();
             }
             entry.fields.push((field, FieldEntry { data, width, height, record }));
         }
+        // Both lists in the order of the field numbers, so that extension `i` belongs to field `i` of the entry.
         entry.fields.sort_unstable_by_key(|(field, _)| *field);
         extensions.sort_unstable();
+        // Names record: length of the key (4 bytes), key, then length (4 bytes) and text of each extension.
         let mut names = (key.len() as u32).to_le_bytes().to_vec();
         names.extend(key.as_bytes());
         for (_, extension) in &extensions {
@@ -114,6 +118,7 @@ impl Builder {
         }
         let mut name = field_of(extension);
         if self.numbers.get(&name).is_some_and(|&number| is_taken(number)) {
+            // `a.jpg` and `a.png` both mean the field `image`. The second one is called by its extension, `png`.
             extension.clone_into(&mut name);
         }
         match self.numbers.get(&name) {
@@ -124,8 +129,8 @@ impl Builder {
         let number = self.fields.len();
         if number == IndexEntry::MOST_FIELDS || name.len() > MOST_FIELD_NAME_BYTES {
             return Err(format!(
-                "has more than {} kinds of members, among them {extension:?}: what follows the first dot of a name says \
-                 what a member is",
+                "has more than {} kinds of members, or one with too long an extension: {extension:?}; the extension is the \
+                 part of a name after its first dot",
                 IndexEntry::MOST_FIELDS
             ));
         }
@@ -139,6 +144,7 @@ impl Builder {
         if bytes.is_empty() {
             return 0..0;
         }
+        // Checksums are added when the file is written, so earlier parts shift this one by 8 bytes each.
         let start = self.records.len() as u64 + self.parts.len() as u64 * CHECKSUM_BYTES;
         self.records.extend(bytes);
         self.parts.push(ChecksumPart { end: self.records.len(), sample });
@@ -146,6 +152,7 @@ impl Builder {
     }
 
     fn identity_of(&self, key: &str, entry: &IndexEntry) -> Vec<u8> {
+        // Field numbers depend on the order in which a shard first uses them, so the identity uses sorted names.
         let mut fields: Vec<&str> = entry.fields.iter().map(|(number, _)| self.fields[*number].0.as_str()).collect();
         fields.sort_unstable();
         let mut text = key.as_bytes().to_vec();
@@ -161,11 +168,16 @@ impl Builder {
     /// The finished index of `shard`.
     pub(crate) fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
         let table_bytes = self.samples().saturating_mul(IndexEntry::bytes(self.fields.len()) as u64);
+        // An entry has room for every field of the shard. Thousands of samples with hundreds of rare fields would fill the disk.
         if table_bytes > shard.len().saturating_add(SLACK_BYTES) {
-            let problem = format!("has {} kinds of members, but few of them in each sample", self.fields.len());
+            let problem = format!(
+                "has {} kinds of members, but each sample has few of them, so its index would be larger than the shard",
+                self.fields.len()
+            );
             return Err(StoreError::Content { path: shard.address(), problem });
         }
         let first = self.entries.first().and_then(IndexEntry::first_header).unwrap_or_default();
+        // A tar header is the block before its data, and data is padded to whole blocks.
         let last = self.last_data.start.saturating_sub(BLOCK);
         let after = self.last_data.end.next_multiple_of(BLOCK);
         let hashed = IndexHead::hashed_samples(self.samples());

@@ -13,7 +13,7 @@ const FIELD_BYTES: usize = 8 + 8 + 4 + 4 + 8 + 4;
 const CHECKSUM_BYTES: usize = 8;
 /// Upper limit of a seek index, unless the picture itself is larger.
 const SHORT_RECORD_BYTES: u64 = 64 << 10;
-/// The length of a missing field.
+/// Stands in place of the length if the sample lacks the field. No real length is that large.
 const NOT_THERE: u64 = u64::MAX;
 
 /// Where the parts of one sample are.
@@ -70,6 +70,7 @@ impl IndexEntry {
     /// Appends the entry to `target`.
     pub(crate) fn write(&self, fields: usize, salt: u64, target: &mut Vec<u8>) {
         let start = target.len();
+        // Layout: label 8, has label 4, names start 8 and length 4; per field data 16, width 4, height 4, record 12; checksum 8.
         target.extend(self.label.unwrap_or_default().to_le_bytes());
         target.extend(u32::from(self.label.is_some()).to_le_bytes());
         write_range(&self.names, target);
@@ -98,10 +99,12 @@ impl IndexEntry {
         let has_label = u32::from_le_bytes(*take(&mut rest)?) == 1;
         let names = range(u64::from_le_bytes(*take(&mut rest)?), parse_len(&mut rest)?, records_bytes)?;
         let mut fields = Vec::new();
+        // The caller read exactly one entry of the shard's fields, so the length of the rest gives their number.
         for number in 0..rest.len() / FIELD_BYTES {
             let (start, len) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
             let (width, height) = (u32::from_le_bytes(*take(&mut rest)?), u32::from_le_bytes(*take(&mut rest)?));
             let record = range(u64::from_le_bytes(*take(&mut rest)?), parse_len(&mut rest)?, records_bytes)?;
+            // Before a record is read, so that a forged entry cannot make a reader allocate much.
             if !FieldEntry::can_have(record.end - record.start, len) {
                 return None;
             }
@@ -128,7 +131,7 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(taken)
 }
 
-/// A range that ends before `limit`.
+/// The range `start..start + len`, if it ends at or before `limit`.
 fn range(start: u64, len: u64, limit: u64) -> Option<Range<u64>> {
     let end = start.checked_add(len).filter(|&end| end <= limit)?;
     Some(start..end)

@@ -33,9 +33,9 @@ pub(crate) fn forged(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Writes the checksum of a range into its end. Skips ranges outside the bytes.
-fn sign(bytes: &mut [u8], stretch: Range<u64>, salt: u64) {
-    let Some(stretch) = bytes.get_mut(stretch.start as usize..stretch.end as usize) else { return };
-    let Some((content, checksum)) = stretch.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };
+fn sign(bytes: &mut [u8], range: Range<u64>, salt: u64) {
+    let Some(signed) = bytes.get_mut(range.start as usize..range.end as usize) else { return };
+    let Some((content, checksum)) = signed.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };
     *checksum = xxh3_64_with_seed(content, salt).to_le_bytes();
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_index_stays_as_it_is_and_a_changed_entry_is_believed() {
+    fn an_intact_index_is_unchanged_and_a_changed_entry_becomes_valid() {
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
         header.set_size(3);

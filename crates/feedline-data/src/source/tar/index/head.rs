@@ -85,6 +85,7 @@ impl IndexHead {
     /// Reads the head of an index. `None` if it is not usable.
     pub(crate) fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
         let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
+        // Most heads are complete after this read. A larger one is read again as a whole below.
         index.read_at(0, &mut bytes)?;
         let Some(len) = whole_bytes(&bytes).filter(|&len| len <= index.len().min(MOST_HEAD_BYTES)) else {
             return Ok(None);
@@ -111,11 +112,13 @@ impl IndexHead {
     fn is_sound(&self, index_bytes: u64) -> bool {
         let entries_bytes = self.samples.checked_mul(IndexEntry::bytes(self.fields.len()) as u64);
         let records_at = entries_bytes.and_then(|bytes| bytes.checked_add(self.entries_at));
+        // Checked arithmetic: the numbers may be forged.
         let lies_inside = |start: u64| start.checked_add(BLOCK).is_some_and(|end| end <= self.shard_bytes);
         self.index_bytes == index_bytes
             && records_at == Some(self.records_at)
             && self.records_at <= self.classes_at
             && self.classes_at <= index_bytes
+            // Each sample has at least one member, and each member at least one header block.
             && self.samples <= self.shard_bytes / BLOCK
             && self.fields.len() <= IndexEntry::MOST_FIELDS
             && self.labels <= self.samples
@@ -126,7 +129,8 @@ impl IndexHead {
 
     /// The head in its written form. Fills in the places of the parts.
     pub(crate) fn write(&mut self, records_bytes: u64, classes_bytes: u64) -> Vec<u8> {
-        // The length of the text depends on the numbers in it, which depend on its length. The numbers only grow, so this ends.
+        // The length of the text depends on the numbers in it, which depend on its length. A longer text never makes a number
+        // smaller, so the numbers change in one direction only and the loop ends.
         loop {
             let mut bytes = MAGIC.to_vec();
             bytes.extend(VERSION.to_le_bytes());
@@ -145,8 +149,8 @@ impl IndexHead {
         }
     }
 
-    /// The index `bytes`, bound to a copy of its shard.
-    pub(crate) fn of_copy(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
+    /// The index `bytes` with the time of `copy`, a copy of its shard, so that [`Self::is_exact`] holds for that copy.
+    pub(crate) fn rebound(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
         let mut head = Self { modified_nanoseconds: copy.modified_nanoseconds(), ..self.clone() };
         let mut copied = head.write(self.classes_at - self.records_at, self.index_bytes - self.classes_at);
         copied.extend_from_slice(bytes.get(self.entries_at as usize..).unwrap_or_default());
@@ -155,6 +159,7 @@ impl IndexHead {
 
     /// Whether length and time match the current shard.
     pub(crate) fn is_exact(&self, shard: &dyn Object) -> bool {
+        // A store without times (`None`) is never exact.
         let is_same_time = self.modified_nanoseconds.is_some_and(|time| Some(time) == shard.modified_nanoseconds());
         is_same_time && self.shard_bytes == shard.len()
     }
@@ -173,12 +178,14 @@ impl IndexHead {
 
     /// The salt of the checksum of part `number`.
     pub(crate) fn salt(&self, number: u64) -> u64 {
+        // The multiplier is 2^64 divided by the golden ratio (Fibonacci hashing): neighbouring numbers get unrelated salts.
         self.headers_hash ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The samples whose headers are hashed.
     pub(crate) fn hashed_samples(samples: u64) -> impl Iterator<Item = u64> {
         let count = HASHED_HEADERS.min(samples);
+        // From the first sample to the last. `max(1)` is for a single sample, where the number is 0 anyway.
         (0..count).map(move |number| number * (samples - 1) / (count - 1).max(1))
     }
 }
@@ -194,6 +201,7 @@ pub(super) fn whole_bytes(bytes: &[u8]) -> Option<u64> {
 
 /// A hash of the first header, the last one, and what follows the last member.
 pub(super) fn ends_hash(shard: &dyn Object, first: u64, last: u64, after: u64) -> Result<u64, StoreError> {
+    // A block at the end of the file may be short or empty. The rest of its 512 bytes is hashed as zeros.
     let block = |start: u64| start..start + shard.len().saturating_sub(start).min(BLOCK);
     let mut blocks = [0; 3 * BLOCK as usize];
     let read = read_ranges(shard, &[first, last, after].map(block))?;

@@ -52,6 +52,7 @@ impl Index {
     /// The entry of a sample.
     pub(crate) fn entry(&self, sample: u64) -> Result<IndexEntry, IndexError> {
         let head = &self.head;
+        // Beyond the table are keys and records, which are no entries.
         if sample >= head.samples {
             return Err(IndexError::Damaged);
         }
@@ -90,6 +91,7 @@ impl Index {
         // `IndexEntry::parse` checked that the length lies inside the index.
         let room = target.room(len as usize).map_err(StoreError::from)?;
         self.object.read_at(self.head.records_at + place.start, room)?;
+        // The last 8 bytes are the checksum. Its seed is the sample's salt, so a record copied from another sample is noticed.
         let (content, checksum) = target.split_last_chunk::<8>().ok_or(IndexError::Damaged)?;
         if xxh3_64_with_seed(content, self.head.salt(sample)) != u64::from_le_bytes(*checksum) {
             return Err(IndexError::Damaged);
@@ -112,6 +114,7 @@ impl Index {
 
     /// Whether headers spread over the shard are those that were indexed.
     pub(crate) fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
+        // `headers_hash` takes an iterator of store errors only, so a damaged entry is noted here and ends the iteration.
         let mut damaged = None;
         let places = IndexHead::hashed_samples(self.head.samples).map_while(|sample| match self.entry(sample) {
             Ok(entry) => Some(Ok(entry.first_header().unwrap_or_default())),

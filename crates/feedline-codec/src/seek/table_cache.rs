@@ -8,7 +8,8 @@ use std::rc::Rc;
 use super::frame::{Component, JpegFrame};
 use super::huffman::{Code, Symbols};
 
-const MOST: usize = 8;
+/// Upper limit of tables per kind and thread. A picture uses at most four.
+const CAPACITY: usize = 8;
 
 /// Tables of codes, made once.
 #[derive(Debug)]
@@ -21,16 +22,17 @@ impl<T> TableCache<T> {
 
     /// The table of a code.
     pub(super) fn table(&self, code: &Code, make: impl FnOnce(&Code) -> T) -> Rc<T> {
-        let mut kept = self.0.borrow_mut();
-        let (code, table) = match kept.iter().position(|(known, _)| known == code) {
-            Some(place) => kept.remove(place),
+        // A short list is searched faster than a hash of the code could be computed.
+        let mut tables = self.0.borrow_mut();
+        let (code, table) = match tables.iter().position(|(known, _)| known == code) {
+            Some(place) => tables.remove(place),
             None => (code.clone(), Rc::new(make(code))),
         };
-        if kept.len() == MOST {
-            kept.remove(0);
+        if tables.len() == CAPACITY {
+            tables.remove(0);
         }
         // The most recently used table is at the end.
-        kept.push((code, Rc::clone(&table)));
+        tables.push((code, Rc::clone(&table)));
         table
     }
 }
@@ -51,10 +53,10 @@ impl<T> Block<T> {
         ac: &TableCache<T>,
         make: fn(&Code) -> T,
     ) -> Vec<Self> {
-        let there = "a frame has the codes that its components name";
+        let has_codes = "a frame has the codes that its components name";
         let of_component = |(component, c): (usize, &Component)| {
-            let dc = dc.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new);
-            let ac = ac.table(frame.ac[usize::from(c.ac)].as_ref().expect(there), make);
+            let dc = dc.table(frame.dc[usize::from(c.dc)].as_ref().expect(has_codes), Symbols::new);
+            let ac = ac.table(frame.ac[usize::from(c.ac)].as_ref().expect(has_codes), make);
             (0..c.blocks()).map(move |_| Self { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
         };
         frame.components.iter().enumerate().flat_map(of_component).collect()
