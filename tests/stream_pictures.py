@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-MOST_STORED_BYTES = 65_535
+MAX_STORED_BYTES = 65_535
 """The longest block of deflate without compression."""
 
 
@@ -69,7 +69,7 @@ def _filtered(kind: int, row: Array, above: Array, step: int) -> bytes:
 
 def _stored(data: bytes) -> bytes:
     """Wrap bytes in zlib's format without compression."""
-    parts = [data[start : start + MOST_STORED_BYTES] for start in range(0, len(data), MOST_STORED_BYTES)]
+    parts = [data[start : start + MAX_STORED_BYTES] for start in range(0, len(data), MAX_STORED_BYTES)]
     out = b"\x78\x01"
     for number, part in enumerate(parts):
         out += struct.pack("<BHH", number == len(parts) - 1, len(part), len(part) ^ 0xFFFF) + part

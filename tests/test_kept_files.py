@@ -21,7 +21,7 @@ from stream_runs import KEPT, delayed
 import feedline as fl
 from feedline import ops
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 CROP = [ops.DecodeImage(), ops.RandomResizedCrop(16)]
 TOO_NEW = 99
 
@@ -44,7 +44,7 @@ def bytes_of(loader: fl.Loader) -> list[str]:
 
 
 def test_the_files_are_small() -> None:
-    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < MOST_BYTES
+    assert sum(path.stat().st_size for path in KEPT.rglob("*") if path.is_file()) < MAX_BYTES
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -13,7 +13,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-SIDE, LEAST_SIDE, MOST_SIDE = 48, 40, 64
+SIDE, MIN_SIDE, MAX_SIDE = 48, 40, 64
 NOISE, ORGAN, LESION = 0.5, 1.0, 1.8
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, cases: int, seed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(seed)
     for case in range(cases):
-        image, label = _volume(generator, generator.integers(LEAST_SIDE, MOST_SIDE + 1, 3))
+        image, label = _volume(generator, generator.integers(MIN_SIDE, MAX_SIDE + 1, 3))
         np.save(folder / f"case_{case:03}_x.npy", image)
         np.save(folder / f"case_{case:03}_y.npy", label)
 

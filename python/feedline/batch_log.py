@@ -18,7 +18,7 @@ from feedline.types import RunReport
 
 B = TypeVar("B")
 
-_MOST_BATCHES = 1 << 14
+_MAX_BATCHES = 1 << 14
 """Upper limit of batches whose times are kept."""
 
 
@@ -32,12 +32,12 @@ class Wrapped(Generic[B]):
     def __init__(self, batches: Iterable[B], step: Step | None) -> None:
         """Time the batches of an iterable."""
         self._batches, self._step = batches, step
-        self._log: deque[tuple[int, float, float, float, int]] = deque(maxlen=_MOST_BATCHES)
+        self._log: deque[tuple[int, float, float, float, int]] = deque(maxlen=_MAX_BATCHES)
         self._epoch = 0
         self._workers = int(getattr(batches, "num_workers", 0) or 0)
         self._children: ChildProcesses | None = None
         # For each batch: seconds that this thread ran on a core, and seconds that it waited for one.
-        self._own: deque[tuple[float, float]] = deque(maxlen=_MOST_BATCHES)
+        self._own: deque[tuple[float, float]] = deque(maxlen=_MAX_BATCHES)
 
     def __len__(self) -> int:
         """Return the number of batches, if the iterable has a length."""

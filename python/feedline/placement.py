@@ -19,7 +19,7 @@ from feedline.errors import PlanError
 
 _log = logging.getLogger("feedline")
 
-_MOST_RANKS = 2**31 - 1
+_MAX_RANKS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def likely() -> Placement:
     group, launched = _process_group(), environment.launched_rank()
     if group is not None or launched is not None:
         _, rank, world_size = group or launched or ("", 0, 1)
-        if rank < world_size <= _MOST_RANKS:
+        if rank < world_size <= _MAX_RANKS:
             return Placement(rank, world_size)
     return ALONE
 
@@ -93,7 +93,7 @@ def found() -> Placement:
 
 
 def _checked(rank: int, world_size: int) -> Placement:
-    return Placement(whole("rank", rank, 0, most=_MOST_RANKS), whole("world_size", world_size, 1, most=_MOST_RANKS))
+    return Placement(whole("rank", rank, 0, most=_MAX_RANKS), whole("world_size", world_size, 1, most=_MAX_RANKS))
 
 
 _announced_before: set[Placement] = set()

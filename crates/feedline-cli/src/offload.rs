@@ -11,7 +11,7 @@ use std::{fmt, thread};
 use anyhow::{Context as _, Result, bail};
 use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Policy, Registry};
-use feedline_data::store::Asked;
+use feedline_data::store::PeerRequest;
 use feedline_engine::offload::{OffloadReport, SamplePoint};
 use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 use serde::Serialize;
@@ -162,10 +162,10 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
         while in_flight.len() < MAX_IN_FLIGHT
             && let Some(&id) = next.next()
         {
-            let (sender, wanted) = (sender.clone(), SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) });
+            let (sender, request) = (sender.clone(), SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) });
             // If the receiver is gone, the answer is not needed.
             let done = Box::new(move |answer| drop(sender.send((id, answer))));
-            in_flight.push((id, peer.ask(&prefix, Asked::Trials { wanted }, done)));
+            in_flight.push((id, peer.ask(&prefix, PeerRequest::Trials { request }, done)));
         }
         let Ok((id, answer)) = answers.recv_timeout(POLL) else {
             interrupt.check()?;

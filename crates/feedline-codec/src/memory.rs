@@ -19,7 +19,7 @@ pub(crate) fn grow(memory: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8], CodecE
 }
 
 /// Upper limit of work memory that a thread keeps. More is freed after a large picture.
-const MOST_SCRATCH: usize = 1 << 20;
+const MAX_SCRATCH: usize = 1 << 20;
 
 /// Lends this thread's work memory, which keeps its size from picture to picture.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
@@ -30,7 +30,7 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         // Taken, not borrowed: a nested call finds an empty vector instead of panicking.
         let mut scratch = cell.take();
         let result = work(&mut scratch);
-        if scratch.capacity() <= MOST_SCRATCH {
+        if scratch.capacity() <= MAX_SCRATCH {
             cell.set(scratch);
         }
         result

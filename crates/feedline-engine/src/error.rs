@@ -40,7 +40,7 @@ pub enum Error {
     #[error(
         "the jobs that are there hold all of the {segments} segments of {bytes} bytes that the node has room for; give it more memory"
     )]
-    Crowded { segments: usize, bytes: u64 },
+    NodeFull { segments: usize, bytes: u64 },
     #[error(transparent)]
     Carousel(Arc<Self>),
     #[error("samples cannot be produced any more: {reason}")]

@@ -18,8 +18,8 @@ use crate::state::Cursor;
 use crate::supply::{Supply, supply_for};
 
 /// Lower and upper limit of batches that a rank holds at once.
-const FEWEST_SLABS: u64 = 4;
-const MOST_SLABS: usize = 8;
+const MIN_SLABS: u64 = 4;
+const MAX_SLABS: usize = 8;
 /// Spare slabs per rank.
 const SPARE_SLABS: usize = 4;
 
@@ -53,13 +53,13 @@ impl Partition {
     /// A production for ranks with the order and fields of `plan`. Half of `memory_bytes` is for samples in preparation, the other
     /// half for batches that ranks hold. Fails if that is too little for a few batches.
     pub fn new(plan: Arc<Plan>, machine: &Machine, memory_bytes: u64) -> Result<Self, Error> {
-        let needs = 2 * FEWEST_SLABS * plan.layout().slab().total_bytes() as u64;
+        let needs = 2 * MIN_SLABS * plan.layout().slab().total_bytes() as u64;
         if needs > memory_bytes {
             return Err(Error::SharedMemory { needs, has: memory_bytes });
         }
         let supply = supply_for(&plan, machine);
         let mut context = context_for(&plan, &supply, machine);
-        context.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
+        context.budget = Budget::fixed(memory_bytes / 2, machine.memory_bytes);
         // Each rank runs an engine of its own, so the ranks divide the cores.
         let ranks = Arc::new(AtomicUsize::new(0));
         context.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
@@ -98,7 +98,7 @@ impl Partition {
         let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
         // The batches that ranks hold have as much memory as the budget: see `new`.
         let most = self.context.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
-        usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
+        usize::try_from(most).unwrap_or(usize::MAX).clamp(MIN_SLABS as usize, MAX_SLABS)
     }
 
     /// Number of attached ranks.

@@ -22,7 +22,7 @@ fn plan(root: &Path, before: &str, oversampling: f64) -> Arc<Plan> {
     open(&format!("{source}{before}{crop}")).unwrap()
 }
 
-fn wanted(plan: &Plan, epoch: u64) -> Vec<SampleRequest> {
+fn request(plan: &Plan, epoch: u64) -> Vec<SampleRequest> {
     let of = |ordinal| SampleRequest {
         id: plan.source().id_at(Ordinal(ordinal)),
         epoch: Epoch(epoch),
@@ -34,10 +34,10 @@ fn wanted(plan: &Plan, epoch: u64) -> Vec<SampleRequest> {
 /// How many samples of the first epochs have to be searched, while they are loaded and by the last op.
 fn searches(plan: &Arc<Plan>, machine: &Machine, epochs: u64) -> (usize, usize) {
     let supply = LocalSupply::new(Arc::clone(plan), machine);
-    let all: Vec<SampleRequest> = (0..epochs).flat_map(|epoch| wanted(plan, epoch)).collect();
-    let loading = all.iter().filter(|wanted| supply.work_hint(**wanted) == WorkHint::Search).count();
+    let all: Vec<SampleRequest> = (0..epochs).flat_map(|epoch| request(plan, epoch)).collect();
+    let loading = all.iter().filter(|request| supply.work_hint(**request) == WorkHint::Search).count();
     let last = plan.ops().len() - 1;
-    let cropping = all.iter().filter(|wanted| plan.chain().work_hint(last, **wanted) == WorkHint::Search).count();
+    let cropping = all.iter().filter(|request| plan.chain().work_hint(last, **request) == WorkHint::Search).count();
     (loading, cropping)
 }
 

@@ -1,7 +1,7 @@
 //! An allocator that returns large blocks to the system at once.
 //!
 //! The C library keeps freed blocks of many megabytes in one arena per thread. So a process with many threads holds far more memory
-//! than it uses, whatever the memory budget says. Blocks from [`LEAST_MAPPED`] on are therefore mapped and unmapped one by one. All
+//! than it uses, whatever the memory budget says. Blocks from [`MIN_MAPPED`] on are therefore mapped and unmapped one by one. All
 //! others go to the system's allocator. Programs choose it with `#[global_allocator]`.
 //!
 //! Invariant relied on here: **M5** a block of a given layout came from the side that its size says, and a mapped block is
@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 /// Blocks of at least this size are mapped.
-pub(crate) const LEAST_MAPPED: usize = 1 << 20;
+pub(crate) const MIN_MAPPED: usize = 1 << 20;
 /// A multiple of the page size of every supported machine.
 const PAGE: usize = 1 << 16;
 
@@ -24,7 +24,7 @@ pub struct MappingAllocator;
 // SAFETY: M5; both sides give memory that is valid for the layout until it is given back.
 unsafe impl GlobalAlloc for MappingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < LEAST_MAPPED {
+        if layout.size() < MIN_MAPPED {
             // SAFETY: the caller's promise is passed on.
             return unsafe { System.alloc(layout) };
         }
@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for MappingAllocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.size() < LEAST_MAPPED {
+        if layout.size() < MIN_MAPPED {
             // SAFETY: the caller's promise is passed on.
             return unsafe { System.alloc_zeroed(layout) };
         }
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for MappingAllocator {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if layout.size() < LEAST_MAPPED {
+        if layout.size() < MIN_MAPPED {
             // SAFETY: M5, the block came from the system's allocator.
             return unsafe { System.dealloc(block, layout) };
         }
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for MappingAllocator {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let (is_mapped, will_be_mapped) = (layout.size() >= LEAST_MAPPED, new_size >= LEAST_MAPPED);
+        let (is_mapped, will_be_mapped) = (layout.size() >= MIN_MAPPED, new_size >= MIN_MAPPED);
         if is_mapped && will_be_mapped && layout.align() <= PAGE_ALIGNMENT {
             let (old, new) = (whole_pages(layout.size()), whole_pages(new_size));
             // SAFETY: M5, the block is a mapping of `old` bytes that the caller gives up for the result.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn blocks_of_all_sizes_hold_what_is_written_grow_and_shrink() {
         let allocator = MappingAllocator;
-        let sizes = [16, LEAST_MAPPED - 1, LEAST_MAPPED, 5 * LEAST_MAPPED + 7, 3 * LEAST_MAPPED, 100];
+        let sizes = [16, MIN_MAPPED - 1, MIN_MAPPED, 5 * MIN_MAPPED + 7, 3 * MIN_MAPPED, 100];
         for align in [1, 64, 4096, 2 << 20] {
             let mut layout = Layout::from_size_align(sizes[0], align).unwrap();
             // SAFETY: the layout has a size.
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn large_blocks_are_zero_and_aligned() {
         for align in [1, 4096, 2 << 20] {
-            let layout = Layout::from_size_align(3 * LEAST_MAPPED, align).unwrap();
+            let layout = Layout::from_size_align(3 * MIN_MAPPED, align).unwrap();
             // SAFETY: the layout has a size.
             let block = unsafe { MappingAllocator.alloc_zeroed(layout) };
             assert_eq!(block as usize % align, 0);

@@ -5,7 +5,7 @@
 //! (bench/results/arrays.json).
 
 /// From this size on streaming stores pay off.
-const LEAST_STREAMED: usize = 32 << 10;
+const MIN_STREAMED: usize = 32 << 10;
 
 /// Copies `target.len()` bytes from `source`.
 ///
@@ -14,7 +14,7 @@ const LEAST_STREAMED: usize = 32 << 10;
 /// `source` must be readable for `target.len()` bytes, and they must not overlap `target`.
 pub unsafe fn copy_streaming(source: *const u8, target: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    if target.len() >= LEAST_STREAMED && std::arch::is_x86_feature_detected!("avx2") {
+    if target.len() >= MIN_STREAMED && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 is there; the caller promises the rest.
         unsafe { copy_avx2(source, target) };
         return;
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn every_byte_is_copied_for_any_length_and_alignment() {
-        let source: Vec<u8> = (0..LEAST_STREAMED + 200).map(|byte| (byte % 251) as u8).collect();
-        for len in [0, 1, 31, LEAST_STREAMED - 1, LEAST_STREAMED, LEAST_STREAMED + 97] {
+        let source: Vec<u8> = (0..MIN_STREAMED + 200).map(|byte| (byte % 251) as u8).collect();
+        for len in [0, 1, 31, MIN_STREAMED - 1, MIN_STREAMED, MIN_STREAMED + 97] {
             for shift in [0, 1, 17, 32, 63] {
                 let mut target = vec![0xAA; len + shift + 64];
                 // SAFETY: the source is longer than `shift + len` and another allocation.

@@ -23,7 +23,7 @@ const IS_PRESENT: u64 = 1 << 63;
 const IS_SWAPPED: u64 = 1 << 62;
 const IS_OF_FILE: u64 = 1 << 61;
 /// Upper limit of unused mappings, exceeded by a few at times.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Number of pages to check with one read.
 const CHUNK: usize = 4096;
 
@@ -63,7 +63,7 @@ impl Views {
         waiting.views += 1;
         // The other process may have given up memory that has not come for long.
         let oldest = waiting.mappings.iter().min_by_key(|(_, (_, came))| *came).map(|(file, _)| *file);
-        let oldest = oldest.filter(|_| waiting.mappings.len() > MOST_WAITING);
+        let oldest = oldest.filter(|_| waiting.mappings.len() > MAX_WAITING);
         let given_up = oldest.and_then(|file| waiting.mappings.remove(&file));
         drop(waiting);
         drop(given_up);
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn mappings_of_memory_that_does_not_come_again_are_given_up() {
         let views = Views::new();
-        for _ in 0..3 * MOST_WAITING {
+        for _ in 0..3 * MAX_WAITING {
             let mut shared = Shared::new();
             drop(views.view(shared.fill(1), LEN).unwrap());
         }
         views.sort_out();
         let count = views.waiting.lock().mappings.len();
-        assert!(count <= MOST_WAITING + 2, "{count} mappings");
+        assert!(count <= MAX_WAITING + 2, "{count} mappings");
     }
 
     #[test]

@@ -62,13 +62,13 @@ fn epochs(loader: &Loader, count: usize) -> Seen {
     (0..count).flat_map(|_| seen(&collect(loader).unwrap())).collect()
 }
 
-/// Runs epochs until `wanted` accepts the forms of the samples. Returns these forms.
-fn until(loader: &Loader, wanted: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTreeMap<String, u64> {
+/// Runs epochs until `request` accepts the forms of the samples. Returns these forms.
+fn until(loader: &Loader, request: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTreeMap<String, u64> {
     let start = Instant::now();
     loop {
         collect(loader).unwrap();
         let came = loader.snapshot().store.candidates;
-        if wanted(&came) {
+        if request(&came) {
             return came;
         }
         assert!(start.elapsed() < LIMIT, "{came:?}; {:?}", loader.offload().map(|report| report.times_before));
@@ -221,14 +221,14 @@ fn plans_that_reach_too_far_are_refused_with_the_reason() {
     assert!(refused(&below("train"), "[[ops]]\nop = \"Map\"\nfn = \"os:system\"\n").contains("unknown"));
     assert!(refused(&below("train"), "[[ops]]\nop = \"Delay\"\ncosts_ms = [1e6]\n").contains("not for other machines"));
     assert!(refused("kind = 3", "").contains("kind"));
-    let asked = feedline_data::store::Asked::Trials { wanted: wanted(0) };
-    match link.call(&Request::Prepare { plan: 7, asked }).unwrap().0 {
+    let peer_request = feedline_data::store::PeerRequest::Trials { request: request(0) };
+    match link.call(&Request::Prepare { plan: 7, peer_request }).unwrap().0 {
         Reply::Failed { failure, .. } => assert_eq!(failure, Failure::UnknownPlan),
         other => panic!("{other:?}"),
     }
 }
 
-fn wanted(id: u64) -> feedline_order::SampleRequest {
+fn request(id: u64) -> feedline_order::SampleRequest {
     use feedline_order::{Epoch, Occurrence, SampleId};
     feedline_order::SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) }
 }

@@ -54,9 +54,7 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
     let board =
-        Box::new(
-            move |job_progress: &JobProgress| Ok(Arc::new(LocalFeed::join(&own, job_progress)?) as Arc<dyn Feed>),
-        );
+        Box::new(move |job_progress: &JobProgress| Ok(Arc::new(LocalFeed::join(&own, job_progress)?) as Arc<dyn Feed>));
     let alone = Loader::shared(&plan, board, None).unwrap();
     let attached = attach(&node, &plan);
     for round in 1..3 {

@@ -244,13 +244,13 @@ fn many_requests_are_under_way_at_once_and_what_nobody_wants_any_more_is_not_tol
         let request = Request::ReadAll { name: format!("{number:02}") };
         link.begin(&request, Box::new(move |reply, traffic| sender.send((number, reply.unwrap(), traffic)).unwrap()))
     };
-    let wanted: Vec<_> = (0..100).map(begin).collect();
+    let request: Vec<_> = (0..100).map(begin).collect();
     for _ in 0..100 {
         let (number, (reply, bytes), traffic) = answers.recv_timeout(Duration::from_secs(30)).unwrap();
         assert!(reply == Reply::Bytes && bytes == vec![number; 1000]);
         assert!(traffic.bytes > 1000 && traffic.retries == 0, "{traffic:?}");
     }
-    drop(wanted);
+    drop(request);
     drop(server);
     drop(begin(7));
     assert!(answers.recv_timeout(Duration::from_millis(300)).is_err());

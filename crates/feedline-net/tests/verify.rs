@@ -8,7 +8,7 @@ use std::sync::Arc;
 use feedline_data::batch::FieldTypes;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_data::source::{Origin, Source, SourceError};
-use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared};
+use feedline_data::store::{Fetch, Peer, PeerRequest, Prefix, Prepared};
 use feedline_data::testing::write_pictures;
 use feedline_diagnose::verify::{Extent, LawReport, Verdict, Watch, verify};
 use feedline_engine::machine::Machine;
@@ -61,16 +61,16 @@ struct MistakenPeer {
 }
 
 impl Peer for MistakenPeer {
-    fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
-        let asked = match asked {
-            Asked::Sample { wanted, form, .. } if form.cut.0 > 0 => {
-                let id = SampleId((wanted.id.0 + 1) % self.samples);
+    fn ask(&self, prefix: &Arc<Prefix>, peer_request: PeerRequest, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+        let peer_request = match peer_request {
+            PeerRequest::Sample { request, form, .. } if form.cut.0 > 0 => {
+                let id = SampleId((request.id.0 + 1) % self.samples);
                 // A lying server does not check that the file is the listed one.
-                Asked::Sample { wanted: SampleRequest { id, ..wanted }, form, stored: Vec::new() }
+                PeerRequest::Sample { request: SampleRequest { id, ..request }, form, stored: Vec::new() }
             }
             other => other,
         };
-        self.inner.ask(prefix, asked, done)
+        self.inner.ask(prefix, peer_request, done)
     }
 
     fn bytes_per_second(&self) -> Option<f64> {

@@ -40,7 +40,7 @@ pub enum Sampler {
 pub(super) type Drawn = Vec<(Ordinal, Occurrence)>;
 
 /// Sources up to this length use one counter per sample.
-const MOST_COUNTERS: u64 = 1 << 24;
+const MAX_COUNTERS: u64 = 1 << 24;
 
 /// Adds occurrences to a sequence of ordinals below `len`.
 pub(super) fn counted(ordinals: impl Iterator<Item = Ordinal>, len: u64) -> Drawn {
@@ -48,7 +48,7 @@ pub(super) fn counted(ordinals: impl Iterator<Item = Ordinal>, len: u64) -> Draw
         *count += 1;
         Occurrence(*count - 1)
     };
-    if len > MOST_COUNTERS {
+    if len > MAX_COUNTERS {
         // A short list over a very long source uses a map instead.
         let mut seen: HashMap<Ordinal, u32> = HashMap::new();
         return ordinals.map(|ordinal| (ordinal, occurrence(seen.entry(ordinal).or_default()))).collect();

@@ -15,7 +15,7 @@ use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Ordinal, Permutation, Position, Seed};
 
 /// Upper limit of bytes in a segment.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 /// Lower limit of the number of segments, even of a small data set.
 const MIN_SEGMENTS: u64 = 8;
 /// A shorter segment may have no good sample to substitute for a bad one.
@@ -36,7 +36,7 @@ pub struct Segments {
 impl Segments {
     /// Divides `len` samples of `sample_bytes` each.
     pub fn new(seed: Seed, len: u64, sample_bytes: u64) -> Self {
-        let most = (MOST_BYTES / sample_bytes.max(1)).min(len / MIN_SEGMENTS).max(1);
+        let most = (MAX_BYTES / sample_bytes.max(1)).min(len / MIN_SEGMENTS).max(1);
         // A multiple of 256, or a power of two below it. Usual batch sizes divide both.
         let segment_len = if most >= ALIGNMENT { most / ALIGNMENT * ALIGNMENT } else { 1 << most.ilog2() };
         Self { seed, len, segment_len, blocks: None }

@@ -54,7 +54,7 @@ pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         Error::Closed => raise(py, "ClosedError", chain(error)),
         Error::State(_) => raise(py, "StateError", chain(error)),
         Error::Superseded => raise(py, "SupersededError", chain(error)),
-        Error::OutOfMemory { .. } | Error::NoSegment { .. } | Error::SharedMemory { .. } | Error::Crowded { .. } => {
+        Error::OutOfMemory { .. } | Error::NoSegment { .. } | Error::SharedMemory { .. } | Error::NodeFull { .. } => {
             raise(py, "OutOfMemoryError", chain(error))
         }
         Error::Carousel(cause) => run_error(py, cause),

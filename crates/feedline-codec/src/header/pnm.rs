@@ -10,7 +10,7 @@ use crate::orientation::Orientation;
 use crate::rect::Rect;
 
 /// Upper limit of a header. It may contain comments.
-const MOST_HEADER: usize = 4096;
+const MAX_HEADER: usize = 4096;
 
 /// The contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Pnm {
             return None;
         }
         let channels = if file[1] == b'5' { 1 } else { 3 };
-        let mut words = Words { bytes: &file[..file.len().min(MOST_HEADER)], at: 2 };
+        let mut words = Words { bytes: &file[..file.len().min(MAX_HEADER)], at: 2 };
         let (width, height, max_value) = (words.number()?, words.number()?, words.number()?);
         // One blank separates the last word from the pixels.
         let data = words.at + 1;

@@ -7,7 +7,7 @@ use super::huffman::Code;
 
 /// Limits of libjpeg.
 const MAX_BLOCKS_IN_MCU: usize = 10;
-const MOST_SIDE: u32 = 65_500;
+const MAX_SIDE: u32 = 65_500;
 
 /// The header of a sequential JPEG with one scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +228,7 @@ impl JpegFrame {
             self.dc[place].take_if(|_| !dc);
             self.ac[place].take_if(|_| !ac);
         }
-        if self.width.max(self.height) > MOST_SIDE {
+        if self.width.max(self.height) > MAX_SIDE {
             return Err("it is larger than libjpeg accepts");
         }
         if self.width == 0 || self.height == 0 { Err("its size is given later or not at all") } else { Ok(()) }

@@ -71,7 +71,7 @@ impl SeekIndex {
     pub fn may_have(first_bytes: &[u8], len: u64) -> bool {
         // A cheap test on the first bytes. `build` reads the rest.
         let has_magic = matches!(first_bytes, [0xff, 0xd8, 0xff, ..] | [b'P', b'5' | b'6', ..]);
-        has_magic && len <= super::walk::MOST_BYTES as u64
+        has_magic && len <= super::walk::MAX_BYTES as u64
     }
 
     /// The header of the picture.

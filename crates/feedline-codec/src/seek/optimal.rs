@@ -5,9 +5,9 @@
 
 use super::huffman::Code;
 
-const MOST_BITS: usize = 16;
+const MAX_BITS: usize = 16;
 /// A tree of 257 leaves is less deep than this.
-const MOST_DEPTH: usize = 257;
+const MAX_DEPTH: usize = 257;
 
 /// How often each symbol occurs.
 pub(super) type SymbolCounts = [u32; 256];
@@ -53,7 +53,7 @@ fn own_code(counts: &SymbolCounts) -> Code {
 }
 
 /// The number of leaves at each depth of the Huffman tree. `weights` must be ascending.
-fn depths(mut weights: Vec<u64>) -> [u16; MOST_DEPTH + 1] {
+fn depths(mut weights: Vec<u64>) -> [u16; MAX_DEPTH + 1] {
     let leaves = weights.len();
     let mut parents = vec![0; 2 * leaves - 1];
     let (mut leaf, mut inner) = (0, leaves);
@@ -70,7 +70,7 @@ fn depths(mut weights: Vec<u64>) -> [u16; MOST_DEPTH + 1] {
         weights.push(both);
     }
     let mut depth = vec![0; 2 * leaves - 1];
-    let mut of_depth = [0; MOST_DEPTH + 1];
+    let mut of_depth = [0; MAX_DEPTH + 1];
     // Parents have higher numbers than their children, and the root is the last node.
     for node in (0..2 * leaves - 2).rev() {
         depth[node] = depth[parents[node]] + 1;
@@ -80,8 +80,8 @@ fn depths(mut weights: Vec<u64>) -> [u16; MOST_DEPTH + 1] {
 }
 
 /// Moves leaves up that are too deep, as the standard's Annex K does.
-fn limit(of_depth: &mut [u16; MOST_DEPTH + 1]) {
-    for depth in (MOST_BITS + 1..=MOST_DEPTH).rev() {
+fn limit(of_depth: &mut [u16; MAX_DEPTH + 1]) {
+    for depth in (MAX_BITS + 1..=MAX_DEPTH).rev() {
         while of_depth[depth] > 0 {
             let above = (1..depth - 1).rev().find(|&above| of_depth[above] > 0);
             let above = above.expect("fewer leaves than codes of 16 bits");

@@ -25,7 +25,7 @@ const END: u8 = 0;
 /// Coefficients of pictures stay within about 1100 after dequantisation. From 8192 on (2^15 less the two bits by which they are
 /// shifted), the decoder of a smaller picture gives other pixels for a block with missing coefficients: its shortcut for blocks
 /// with few coefficients wraps around, where the longer path saturates.
-const MOST_MULTIPLIED: i32 = 8192;
+const MAX_MULTIPLIED: i32 = 8192;
 
 /// Re-encoded data.
 pub(super) struct Recoded {
@@ -129,7 +129,7 @@ impl Tokens {
                 let component = frame.components[block.component];
                 let quantiser = quantisers[block.component];
                 let is_small = |place: usize, value: i16| {
-                    i32::from(value).saturating_mul(quantiser[place].into()).abs() < MOST_MULTIPLIED
+                    i32::from(value).saturating_mul(quantiser[place].into()).abs() < MAX_MULTIPLIED
                 };
                 let mut are_small = is_small(0, dc as i16);
                 // A decoder takes DC values modulo 2^16.

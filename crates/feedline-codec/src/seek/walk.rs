@@ -12,10 +12,10 @@ use super::table_cache::{Block, TableCache};
 /// Upper limit of components.
 pub(super) const COMPONENTS: usize = 4;
 /// Places are bit positions in 32 bits.
-pub(super) const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
+pub(super) const MAX_BYTES: usize = (u32::MAX / 8) as usize - 16;
 
 /// Predictors of 8-bit pictures stay below a quarter of this.
-const MOST_PREDICTOR: u32 = (1 << 14) - 1;
+const MAX_PREDICTOR: u32 = (1 << 14) - 1;
 
 /// Why a file has no seek index. It is decoded by region or as a whole instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(super) struct WalkedScan {
 
 /// Records a place every `every` MCUs of each row. The scan begins at `scan`.
 pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<WalkedScan, NotSeekable> {
-    if file.len() > MOST_BYTES {
+    if file.len() > MAX_BYTES {
         return Err(NotSeekable("it is larger than 512 MB"));
     }
     let blocks = blocks(frame);
@@ -98,7 +98,7 @@ fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
     let mut narrow = [0; COMPONENTS];
     for (narrow, &value) in narrow.iter_mut().zip(&predictors) {
         *narrow = value as i16;
-        if value.unsigned_abs() > MOST_PREDICTOR {
+        if value.unsigned_abs() > MAX_PREDICTOR {
             return Err(NotSeekable("a DC value is out of range"));
         }
     }

@@ -31,7 +31,7 @@ enum CostPath {
 
 impl CostFile {
     /// Upper limit of a file.
-    pub const MOST_BYTES: u64 = (1 << 20) + 2 * Table::MOST_ENTRIES;
+    pub const MAX_BYTES: u64 = (1 << 20) + 2 * Table::MAX_ENTRIES;
 
     /// The file for this plan on this machine. Another processor has other costs.
     pub fn in_folder(cache_folder: &CacheFolder, work: &dyn Workload) -> Self {
@@ -50,9 +50,9 @@ impl CostFile {
         let bytes = match &self.0 {
             CostPath::Cache { folder, name } => {
                 let file = PrivateFolder::open(folder, Path::new(FOLDER)).ok()?.open_file(name, Access::Read).ok()?;
-                read_open(&file, Self::MOST_BYTES).ok()?
+                read_open(&file, Self::MAX_BYTES).ok()?
             }
-            CostPath::Named(path) => read_bounded(path, Self::MOST_BYTES).ok()?,
+            CostPath::Named(path) => read_bounded(path, Self::MAX_BYTES).ok()?,
         };
         let costs = Costs::from_bytes(work, &bytes);
         if costs.is_none() {

@@ -47,7 +47,7 @@ const COMPARED_EVERY: u64 = 16;
 /// Number of samples after which the spread of costs is computed again. Sooner at the start.
 const SPREAD_EVERY: u64 = 64;
 /// In larger sources sizes are not looked up, because that opens each file.
-const MOST_SIZES: u64 = 200_000;
+const MAX_SIZES: u64 = 200_000;
 
 /// The costs of a plan's samples.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl Costs {
 
     /// Whether sizes would help to predict unseen samples.
     pub fn wants_sizes(&self, work: &dyn Workload) -> bool {
-        matches!(self.table.get(), Some(Some(_))) && work.samples() <= MOST_SIZES && !work.has_sizes()
+        matches!(self.table.get(), Some(Some(_))) && work.samples() <= MAX_SIZES && !work.has_sizes()
     }
 
     /// The predicted cost of a sample with its draws. `loading` is the work of loading it.

@@ -15,11 +15,11 @@ pub(super) struct Table {
 
 impl Table {
     /// Upper limit of entries (128 MB). A larger source has no table.
-    pub(super) const MOST_ENTRIES: u64 = 1 << 26;
+    pub(super) const MAX_ENTRIES: u64 = 1 << 26;
 
     /// An empty table, if it is not too large.
     pub(super) fn for_samples(samples: u64, stages: usize) -> Option<Self> {
-        let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= Self::MOST_ENTRIES)?;
+        let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= Self::MAX_ENTRIES)?;
         let mut zeros = Vec::new();
         zeros.try_reserve_exact(entries as usize).ok()?;
         zeros.extend((0..entries).map(|_| AtomicU16::new(0)));

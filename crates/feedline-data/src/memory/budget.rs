@@ -104,18 +104,18 @@ pub struct BudgetSnapshot {
 impl Budget {
     /// A budget of `limit` bytes on a machine with unlimited memory.
     pub fn new(limit: u64) -> Arc<Self> {
-        Self::asked(limit, None)
+        Self::fixed(limit, None)
     }
 
     /// A budget of `limit` bytes. No single request may exceed the machine's memory.
-    pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
+    pub fn fixed(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
         Self::limited(Limit::Fixed(limit), machine_memory)
     }
 
-    /// A budget of `asked` bytes. By default this loader's share of an eighth of the machine's memory, at most 2 GB.
-    pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
+    /// A budget of `bytes` bytes. By default this loader's share of an eighth of the machine's memory, at most 2 GB.
+    pub fn fixed_or_shared(bytes: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
         let default_bytes = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MAX_DEFAULT));
-        let limit = asked.map_or_else(|| Limit::Shared(default_bytes(), Arc::clone(share)), Limit::Fixed);
+        let limit = bytes.map_or_else(|| Limit::Shared(default_bytes(), Arc::clone(share)), Limit::Fixed);
         Self::limited(limit, machine_memory)
     }
 
@@ -250,12 +250,12 @@ impl Working {
         }
         let missing = needed - granted;
         if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit()) {
-            return Err(NoMemory::Crowded { bytes: needed });
+            return Err(NoMemory::NotNow { bytes: needed });
         }
         // A sample that holds memory must not wait: two such samples could wait for each other. It gives up and starts again
         // with more.
         if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
-            return Err(NoMemory::Crowded { bytes: needed });
+            return Err(NoMemory::NotNow { bytes: needed });
         }
         // The lock is still held. Otherwise another sample could take the free memory, and this one would wait while holding some.
         let waited = self.grant_from(account, missing, cancel)?;
@@ -291,7 +291,7 @@ impl Working {
             if waited >= CANCEL_POLL && !account.is_due(self.ticket.batch) {
                 let entry = account.entry(self.ticket);
                 entry.is_waiting = false;
-                return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
+                return Err(NoMemory::NotNow { bytes: entry.granted + bytes });
             }
             if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
                 // Another waiting sample may now be the one that runs alone.
@@ -358,7 +358,7 @@ mod tests {
                             working.reserve(20, &Cancel::default()).unwrap();
                             match working.reserve(30, &Cancel::default()) {
                                 Ok(_) => break,
-                                Err(NoMemory::Crowded { bytes }) => allotment = bytes,
+                                Err(NoMemory::NotNow { bytes }) => allotment = bytes,
                                 Err(other) => panic!("{other}"),
                             }
                         }
@@ -400,7 +400,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while let Err(error) = later.reserve(500, &Cancel::default()) {
-                    assert_eq!(error, NoMemory::Crowded { bytes: 500 });
+                    assert_eq!(error, NoMemory::NotNow { bytes: 500 });
                 }
                 granted.send(()).unwrap();
             });
@@ -439,7 +439,7 @@ mod tests {
         budget.set_front(need(2, 0));
         budget.set_front(need(1, 9));
         let ahead = budget.begin(need(1, 12), 0, Patience::Waits);
-        assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::Crowded { bytes: 150 }));
+        assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::NotNow { bytes: 150 }));
         let due = budget.begin(need(2, 0), 0, Patience::Waits);
         drop(ahead);
         assert!(due.reserve(150, &Cancel::default()).is_ok(), "larger than the budget, it runs alone");
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
-        let budget = Budget::asked(10, Some(1000));
+        let budget = Budget::fixed(10, Some(1000));
         budget.set_front(need(0, 0));
         let running = budget.begin(need(0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();
@@ -458,7 +458,7 @@ mod tests {
             budget.begin(need(0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),
             Err(NoMemory::TooLarge { bytes: 1001, memory: 1000 })
         );
-        assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::Crowded { bytes: 11 }));
+        assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::NotNow { bytes: 11 }));
         let cancel = Cancel::default();
         cancel.cancel();
         assert_eq!(

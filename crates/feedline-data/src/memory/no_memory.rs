@@ -10,7 +10,7 @@ pub enum NoMemory {
     Cancelled(#[from] Cancelled),
     /// Other samples use it. Release everything and try again with `bytes` reserved at the start.
     #[error("{bytes} bytes are not free now")]
-    Crowded { bytes: u64 },
+    NotNow { bytes: u64 },
     #[error("{bytes} bytes are needed at once, but the machine has {memory}")]
     TooLarge { bytes: u64, memory: u64 },
     #[error("the system has no {bytes} bytes left")]

@@ -11,7 +11,7 @@ use super::{Buffer, Cancel, NoMemory, Working};
 /// Spare buffers per thread.
 const SPARE_BUFFERS: usize = 6;
 /// Upper limit of spare memory per thread, however large the budget. A single giant picture does not stay.
-const MOST_SPARE_BYTES: usize = 32 << 20;
+const MAX_SPARE_BYTES: usize = 32 << 20;
 
 /// Everything an op works with besides its sample.
 pub struct Workspace {
@@ -40,7 +40,7 @@ impl Workspace {
             simd: Simd::detect(),
             cancel,
             spare: Vec::new(),
-            spare_limit: spare_limit.min(MOST_SPARE_BYTES),
+            spare_limit: spare_limit.min(MAX_SPARE_BYTES),
             working: None,
             memory_wait: Duration::ZERO,
         }

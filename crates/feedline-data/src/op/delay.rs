@@ -16,7 +16,7 @@ use crate::op::CheckError;
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// Rounds of arithmetic between two reads of the clock.
 const SPINS: u32 = 2000;
-const MOST_MS: f64 = 3_600_000.0;
+const MAX_MS: f64 = 3_600_000.0;
 
 /// Takes as long as its list says for each sample. The scheduler is not told; it has to learn the costs.
 #[serde_inline_default]
@@ -55,7 +55,7 @@ impl Op for Delay {
 
     fn check(&self, _: &mut FieldTypes) -> Result<(), CheckError> {
         CheckError::probability(self.p)?;
-        let is_sound = |cost: &f64| (0.0..=MOST_MS).contains(cost);
+        let is_sound = |cost: &f64| (0.0..=MAX_MS).contains(cost);
         if self.costs_ms.is_empty() || !self.costs_ms.iter().all(is_sound) {
             return Err(CheckError::Parameter("costs_ms is a list of milliseconds from 0 to an hour".to_owned()));
         }

@@ -17,7 +17,7 @@ use crate::source::tar::index::ENDING;
 /// The name of the journal.
 const NAME: &str = ".pack.jsonl";
 /// Upper limit of a journal. Longer ones are not ours.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// The version of its format.
 const FORMAT: u32 = 2;
 
@@ -99,7 +99,7 @@ impl Journal {
         if file.try_lock().is_err() {
             return Err(PackError::Busy { folder: folder.to_owned() });
         }
-        let bytes = read_open(&file, MOST_BYTES).map_err(write)?;
+        let bytes = read_open(&file, MAX_BYTES).map_err(write)?;
         // Bytes that are not text are damage, which ends the journal.
         let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));

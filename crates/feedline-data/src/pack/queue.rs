@@ -1,6 +1,6 @@
 //! Passes samples from workers to the writer in order, and blocks workers that are too far ahead.
 //!
-//! Always true: at most [`MOST_BYTES`] are queued, plus the sample that the writer needs next. For that one there is always room.
+//! Always true: at most [`MAX_BYTES`] are queued, plus the sample that the writer needs next. For that one there is always room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::summary::PackError;
 use crate::memory::Cancel;
 
 /// Upper limit of queued bytes.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 /// Upper limit of queued samples.
-const MOST_SAMPLES: usize = 4096;
+const MAX_SAMPLES: usize = 4096;
 /// Interval at which a blocked worker checks for cancellation.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
@@ -59,7 +59,7 @@ impl PackQueue {
         let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
         let mut state = self.state.lock();
         // The sample that the writer waits for is always accepted. Otherwise a full queue of later samples would never empty.
-        while number != state.due && (state.bytes + bytes > MOST_BYTES || state.ready.len() >= MOST_SAMPLES) {
+        while number != state.due && (state.bytes + bytes > MAX_BYTES || state.ready.len() >= MAX_SAMPLES) {
             if self.cancel.is_cancelled() {
                 return;
             }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn samples_come_in_order_for_any_worker_and_any_size() {
-        let each = MOST_BYTES / 3;
+        let each = MAX_BYTES / 3;
         let cancel = Cancel::default();
         let queue = PackQueue::new(3, 60, cancel.clone());
         thread::scope(|scope| {
@@ -126,7 +126,7 @@ mod tests {
                 };
                 assert_eq!(made.name, number.to_string());
                 let bytes = queue.state.lock().bytes;
-                assert!(bytes <= MOST_BYTES + each, "{bytes} bytes wait");
+                assert!(bytes <= MAX_BYTES + each, "{bytes} bytes wait");
             }
         });
         assert!(queue.claim().is_none());
@@ -137,7 +137,7 @@ mod tests {
         let cancel = Cancel::default();
         let queue = PackQueue::new(0, 10, cancel.clone());
         thread::scope(|scope| {
-            scope.spawn(|| queue.put(9, Ok(sample(9, MOST_BYTES + 1))));
+            scope.spawn(|| queue.put(9, Ok(sample(9, MAX_BYTES + 1))));
             cancel.cancel();
         });
         assert!(queue.claim().is_none());

@@ -40,9 +40,9 @@ pub struct ArrivedBatch {
 }
 
 /// Longer logs are not replayed. This is enough for about 10^9 samples.
-pub(super) const MOST_LOG_BYTES: u64 = 8 << 30;
+pub(super) const MAX_LOG_BYTES: u64 = 8 << 30;
 /// A longer title is not one of ours.
-const MOST_TITLE_BYTES: u64 = 1 << 16;
+const MAX_TITLE_BYTES: u64 = 1 << 16;
 /// The version of logs.
 const FORMAT: u32 = 1;
 
@@ -113,7 +113,7 @@ fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
 
 fn read_title(reader: &mut impl BufRead) -> Option<Title> {
     let mut line = String::new();
-    reader.take(MOST_TITLE_BYTES).read_line(&mut line).ok()?;
+    reader.take(MAX_TITLE_BYTES).read_line(&mut line).ok()?;
     serde_json::from_str(&line).ok()
 }
 

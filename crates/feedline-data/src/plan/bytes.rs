@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::limits::MOST_BYTES;
+use super::limits::MAX_BYTES;
 
-/// A number of bytes. At most [`MOST_BYTES`] when read from text.
+/// A number of bytes. At most [`MAX_BYTES`] when read from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
@@ -32,7 +32,7 @@ impl ByteSize {
         let number: f64 = number.parse().ok()?;
         let bytes = (number * factor as f64).round();
         // The limit also keeps the size inside TOML's signed 64-bit integers.
-        (bytes <= MOST_BYTES as f64).then_some(Self(bytes as u64))
+        (bytes <= MAX_BYTES as f64).then_some(Self(bytes as u64))
     }
 }
 

@@ -71,7 +71,7 @@ impl Plan {
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
-        limits::check("the size of a batch in bytes", layout.slab().total_bytes() as u64, limits::MOST_BATCH_BYTES)?;
+        limits::check("the size of a batch in bytes", layout.slab().total_bytes() as u64, limits::MAX_BATCH_BYTES)?;
         let (table, table_hash) = planning::read_file(&settings, config.rank)?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, &sequence, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
@@ -195,7 +195,7 @@ impl Plan {
     }
 
     /// The request for the sample at a position: everything that its bytes depend on.
-    pub fn wanted(&self, epoch: Epoch, visits: &EpochSequence, position: Position) -> SampleRequest {
+    pub fn request_at(&self, epoch: Epoch, visits: &EpochSequence, position: Position) -> SampleRequest {
         let Visit { ordinal, occurrence } = visits.at(position);
         SampleRequest { id: self.source.id_at(ordinal), epoch, occurrence }
     }

@@ -8,23 +8,23 @@ use feedline_order::{Rank, Sampler};
 use super::{PlanError, ReservoirSize, RunConfig, Settings, Shuffle};
 
 /// Samples of a source, and of an epoch.
-pub const MOST_SAMPLES: u64 = 1 << 48;
+pub const MAX_SAMPLES: u64 = 1 << 48;
 /// Samples of an epoch whose order is held in memory: with a sampler, in planned order, in a replay.
-pub(crate) const MOST_LISTED: u64 = 1 << 30;
+pub(crate) const MAX_LISTED: u64 = 1 << 30;
 /// Samples of a batch.
-pub const MOST_BATCH_SIZE: u64 = 1 << 22;
+pub const MAX_BATCH_SIZE: u64 = 1 << 22;
 /// Bytes of the arrays of a batch.
-pub const MOST_BATCH_BYTES: u64 = 1 << 40;
+pub const MAX_BATCH_BYTES: u64 = 1 << 40;
 /// Ranks that share an epoch.
-pub const MOST_WORLD_SIZE: u64 = 1 << 20;
+pub const MAX_WORLD_SIZE: u64 = 1 << 20;
 /// Threads that prepare samples.
-pub const MOST_WORKERS: u64 = 4096;
+pub const MAX_WORKERS: u64 = 4096;
 /// Batches prepared ahead.
-pub(crate) const MOST_PREFETCH_BATCHES: u64 = 1 << 16;
+pub(crate) const MAX_PREFETCH_BATCHES: u64 = 1 << 16;
 /// Bytes of a budget or of a cache.
-pub const MOST_BYTES: u64 = 1 << 60;
+pub const MAX_BYTES: u64 = 1 << 60;
 /// Ops of a plan.
-pub(crate) const MOST_OPS: u64 = 1024;
+pub(crate) const MAX_OPS: u64 = 1024;
 
 /// Rejects a number above its limit.
 pub fn check(setting: &'static str, value: u64, most: u64) -> Result<(), PlanError> {
@@ -39,26 +39,26 @@ pub(super) fn check_numbers(
     config: &RunConfig,
     rank: Rank,
 ) -> Result<(), PlanError> {
-    check("the number of samples", samples, MOST_SAMPLES)?;
-    check("the number of ops", ops as u64, MOST_OPS)?;
-    check("batch_size", settings.batch_size as u64, MOST_BATCH_SIZE)?;
-    check("max_displacement", settings.max_displacement.unwrap_or(0), MOST_SAMPLES)?;
-    check("world_size", rank.world.into(), MOST_WORLD_SIZE)?;
-    check("num_workers", config.num_workers.count() as u64, MOST_WORKERS)?;
-    check("prefetch_batches", config.prefetch_batches.unwrap_or(0) as u64, MOST_PREFETCH_BATCHES)?;
-    check("memory_budget", config.memory_budget.map_or(0, |bytes| bytes.0), MOST_BYTES)?;
+    check("the number of samples", samples, MAX_SAMPLES)?;
+    check("the number of ops", ops as u64, MAX_OPS)?;
+    check("batch_size", settings.batch_size as u64, MAX_BATCH_SIZE)?;
+    check("max_displacement", settings.max_displacement.unwrap_or(0), MAX_SAMPLES)?;
+    check("world_size", rank.world.into(), MAX_WORLD_SIZE)?;
+    check("num_workers", config.num_workers.count() as u64, MAX_WORKERS)?;
+    check("prefetch_batches", config.prefetch_batches.unwrap_or(0) as u64, MAX_PREFETCH_BATCHES)?;
+    check("memory_budget", config.memory_budget.map_or(0, |bytes| bytes.0), MAX_BYTES)?;
     if let Some(cache) = &config.cache {
-        check("ram of the cache", cache.ram.map_or(0, |bytes| bytes.0), MOST_BYTES)?;
-        check("disk of the cache", cache.disk.map_or(0, |bytes| bytes.0), MOST_BYTES)?;
+        check("ram of the cache", cache.ram.map_or(0, |bytes| bytes.0), MAX_BYTES)?;
+        check("disk of the cache", cache.disk.map_or(0, |bytes| bytes.0), MAX_BYTES)?;
     }
     if let Some(Sampler::Weighted { num_samples, .. } | Sampler::ClassBalanced { num_samples }) = &settings.sampler {
-        check("num_samples", num_samples.unwrap_or(0), MOST_LISTED)?;
+        check("num_samples", num_samples.unwrap_or(0), MAX_LISTED)?;
     }
     // A fraction needs no check here: it is at most 1.
     if let Shuffle::Reservoir(reservoir) = &settings.shuffle {
-        check("block", reservoir.block.0, MOST_BYTES)?;
+        check("block", reservoir.block.0, MAX_BYTES)?;
         if let Some(ReservoirSize::Samples(samples)) = reservoir.size {
-            check("size of the reservoir", samples, MOST_LISTED)?;
+            check("size of the reservoir", samples, MAX_LISTED)?;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use super::Plan;
 use crate::op::PlannedOp;
 
 /// Upper limit of named differences. Beyond it only their number is given.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Names and parameter hashes of the ops of a plan, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +42,8 @@ impl OpMarks {
             };
             found.push(text);
         }
-        let more = found.len().saturating_sub(MOST_NAMED);
-        found.truncate(MOST_NAMED);
+        let more = found.len().saturating_sub(MAX_NAMED);
+        found.truncate(MAX_NAMED);
         if more > 0 {
             found.push(format!("and {more} more"));
         }

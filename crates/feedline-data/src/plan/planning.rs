@@ -16,8 +16,8 @@ use feedline_order::{
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
-use super::limits::{self, MOST_LISTED};
+use super::arrival_log::{Logged, MAX_LOG_BYTES, file_of_rank};
+use super::limits::{self, MAX_LISTED};
 use super::order::OrderRule;
 use super::{Plan, PlanError, Settings};
 use crate::cost::{CostFile, Costs};
@@ -90,9 +90,9 @@ pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u
     let missing = |error: std::io::Error| format!("it cannot be read: {error}");
     let bytes = match (&settings.costs, &settings.replay) {
         (Some(path), _) => {
-            read_bounded(Path::new(path), CostFile::MOST_BYTES).map_err(|error| costs_error(path, missing(error)))?
+            read_bounded(Path::new(path), CostFile::MAX_BYTES).map_err(|error| costs_error(path, missing(error)))?
         }
-        (None, Some(path)) => read_bounded(&file_of_rank(path, rank), MOST_LOG_BYTES)
+        (None, Some(path)) => read_bounded(&file_of_rank(path, rank), MAX_LOG_BYTES)
             .map_err(|error| replay_error(path, missing(error)))?,
         (None, None) => return Ok(None),
     };
@@ -124,7 +124,7 @@ impl Plan {
             }
             (None, ..) => return Ok(None),
         };
-        limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
+        limits::check("the number of samples in planned order or a replay", self.sequence().len(), MAX_LISTED)?;
         let max_displacement = self.max_displacement();
         // Many short epochs, or a few long ones, within fixed limits.
         let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(MIN_KEPT_EPOCHS, MAX_KEPT_EPOCHS);
@@ -204,7 +204,7 @@ impl Plan {
     }
 
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
-        let request = self.wanted(epoch, visits, place.position);
+        let request = self.request_at(epoch, visits, place.position);
         let cost = match &planning.basis {
             Basis::Rule(_, Some(costs)) => costs.predict(self, request, WorkHint::Usual).as_nanos() as f64,
             Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, request),

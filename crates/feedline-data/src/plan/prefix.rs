@@ -15,9 +15,9 @@ use crate::source::{Source, listing_hash};
 use crate::store::{Form, Packing, Prefix};
 
 /// Upper limit of ops that a server accepts.
-const MOST_OPS: usize = 100;
+const MAX_OPS: usize = 100;
 /// Upper limit of an array that a server prepares, in bytes.
-const MOST_ARRAY_BYTES: usize = 256 << 20;
+const MAX_ARRAY_BYTES: usize = 256 << 20;
 
 impl Plan {
     /// The part that a server can do. Fails if the source cannot be written down.
@@ -124,9 +124,9 @@ impl Plan {
         let Document { source, ops, settings, config } = Document::parse(text)?;
         let source = open(source)?;
         let ops = ops.into_iter().map(|table| registry.build_op(table)).collect::<Result<Vec<_>, _>>()?;
-        if ops.len() > MOST_OPS {
+        if ops.len() > MAX_OPS {
             return Err(PlanError::TooLarge(format!(
-                "{} ops are too many; a storage server accepts at most {MOST_OPS}",
+                "{} ops are too many; a storage server accepts at most {MAX_OPS}",
                 ops.len()
             )));
         }
@@ -151,9 +151,9 @@ fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> 
         op.check(&mut types, &[])?;
         for (field, kind) in types.iter() {
             let bytes = kind.fixed().map(|(dtype, shape)| array_bytes(dtype, &shape).unwrap_or(usize::MAX));
-            if let Some(bytes) = bytes.filter(|&bytes| bytes > MOST_ARRAY_BYTES) {
+            if let Some(bytes) = bytes.filter(|&bytes| bytes > MAX_ARRAY_BYTES) {
                 return Err(PlanError::TooLarge(format!(
-                    "{} makes {field:?} {bytes} bytes large, but a storage server prepares arrays of at most {MOST_ARRAY_BYTES}",
+                    "{} makes {field:?} {bytes} bytes large, but a storage server prepares arrays of at most {MAX_ARRAY_BYTES}",
                     op.name()
                 )));
             }

@@ -17,7 +17,7 @@ pub const INDEX_FIELD: &str = "index";
 const INDEX_BYTES: usize = 8;
 
 /// Upper limit of segments. A node keeps a number for each.
-const MOST_SEGMENTS: u64 = 1 << 24;
+const MAX_SEGMENTS: u64 = 1 << 24;
 
 /// Why a plan cannot share its samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum Unshared {
     Sampler,
     #[error("its order of delivery is {0}, but shared samples are delivered as they are produced")]
     Delivery(Order),
-    #[error("its samples would need {0} segments, but a node supports at most {MOST_SEGMENTS}")]
+    #[error("its samples would need {0} segments, but a node supports at most {MAX_SEGMENTS}")]
     Long(u64),
     #[error("field {field:?} has no fixed shape, but shared memory contains arrays of one size only")]
     Unslotted { field: String },
@@ -50,7 +50,7 @@ impl Plan {
             return Err(Unshared::Delivery(*order));
         }
         match self.uniform_segments().count() {
-            count if count > MOST_SEGMENTS => Err(Unshared::Long(count)),
+            count if count > MAX_SEGMENTS => Err(Unshared::Long(count)),
             _ => self.check_fixed(),
         }
     }

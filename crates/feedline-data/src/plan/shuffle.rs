@@ -14,7 +14,7 @@ const DEFAULT_SHARE: f64 = 0.1;
 const DEFAULT_BYTES: u64 = 2_000_000_000;
 /// The default number of readers.
 const DEFAULT_READERS: u32 = 4;
-const MOST_READERS: u32 = 4096;
+const MAX_READERS: u32 = 4096;
 /// The default block size. At 150 MB/s a disk loses 2 % of its time to a seek of 8 ms per block.
 const DEFAULT_BLOCK: ByteSize = ByteSize(64_000_000);
 
@@ -119,7 +119,7 @@ impl Shuffle {
 impl ReservoirConfig {
     fn reservoir(&self, source: &dyn Source, world: u32) -> Result<Reservoir, PlanError> {
         let refuse = |setting, value: String, allowed| Err(PlanError::Setting { setting, value, allowed });
-        if self.readers == 0 || self.readers > MOST_READERS {
+        if self.readers == 0 || self.readers > MAX_READERS {
             return refuse("readers", self.readers.to_string(), "a reservoir has 1 to 4096");
         }
         if self.block.0 == 0 {

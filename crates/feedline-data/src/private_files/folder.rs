@@ -21,7 +21,7 @@ use super::named::{explain_link, regular};
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Upper limit of unfinished files per name and process.
-const MOST_PARTS: u32 = 1000;
+const MAX_PARTS: u32 = 1000;
 /// Permission bits of group and others.
 const GROUP_AND_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
@@ -155,7 +155,7 @@ impl PrivateFolder {
     fn write_part(&self, name: &str, bytes: &[u8]) -> io::Result<String> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Another thread, or a process that was killed, may have used a name.
-        let mut parts = (0..MOST_PARTS).map(|number| format!("{name}.{}-{number}.part", std::process::id()));
+        let mut parts = (0..MAX_PARTS).map(|number| format!("{name}.{}-{number}.part", std::process::id()));
         let (part, mut file) = parts
             .find_map(|part| match openat(&self.0, &part, flags, FILE_MODE) {
                 Err(Errno::EXIST) => None,

@@ -21,7 +21,7 @@ use crate::store::{Names, Peer, Store};
 /// Endings of picture files in lower case: all formats that can be decoded.
 const EXTENSIONS: [&str; 9] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".pnm"];
 /// Upper limit of file kinds named in a warning.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Pictures below a folder.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ fn labels(names: &Names, classes: &[String]) -> Vec<i32> {
 
 /// The first few names, for messages.
 fn first_names(names: &[String]) -> String {
-    let named: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("{name:?}")).collect();
+    let named: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("{name:?}")).collect();
     let more = names.len() - named.len();
     if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
@@ -222,11 +222,11 @@ fn frequent_kinds(skipped: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<(&String, &u64)> = skipped.iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let mut text = String::new();
-    for (ending, count) in kinds.iter().take(MOST_NAMED) {
+    for (ending, count) in kinds.iter().take(MAX_NAMED) {
         let comma = if text.is_empty() { "" } else { ", " };
         write!(text, "{comma}{count} {ending}").expect("a string grows");
     }
-    if kinds.len() > MOST_NAMED { text + ", ..." } else { text }
+    if kinds.len() > MAX_NAMED { text + ", ..." } else { text }
 }
 
 impl Source for FolderSource {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::escaped::{escaped, escaped_path, unescaped};
 use super::names::NamesBuilder;
-use super::walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
+use super::walk::{MAX_DEPTH, WALK_THREADS, WalkFolder, walk};
 use super::{BufferSource, Names, Object, Store, StoreError, Version};
 
 /// Files below a root folder.
@@ -171,8 +171,8 @@ fn list_folder(
     found: &mut NamesBuilder,
 ) -> Result<Vec<WalkFolder>, StoreError> {
     let path = root.join(unescaped(&folder.name));
-    if folder.depth > MOST_DEPTH {
-        return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MOST_DEPTH });
+    if folder.depth > MAX_DEPTH {
+        return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MAX_DEPTH });
     }
     let mut folders = Vec::new();
     let failed = |source| read_error(escaped_path(&path), source);

@@ -23,11 +23,11 @@ pub use escaped::{escaped, escaped_path, unescaped};
 pub use form::{Form, Packing};
 pub use names::{Names, NamesBuilder};
 pub use packing::UnpackError;
-pub use peer::{Asked, Peer, Prepared, ServerCost, Trial};
+pub use peer::{Peer, PeerRequest, Prepared, ServerCost, Trial};
 pub use prefix::Prefix;
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges, read_waiting};
 pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
-pub use walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
+pub use walk::{MAX_DEPTH, WALK_THREADS, WalkFolder, walk};
 
 use serde::{Deserialize, Serialize};
 

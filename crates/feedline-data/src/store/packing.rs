@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::Packing;
 
 /// Upper limit of an unpacked sample.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 /// LZ4 expands a byte to at most this many.
 const LZ4_RATIO: usize = 255;
 /// Zstandard expands four bytes to at most one block of 128 KB.
@@ -47,10 +47,10 @@ impl Packing {
     pub fn unpacked_bytes(bytes: &[u8]) -> usize {
         match bytes.split_last() {
             Some((&packing, bytes)) if packing == Self::Lz4 as u8 => {
-                bytes.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize).min(MOST_BYTES)
+                bytes.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize).min(MAX_BYTES)
             }
             Some((&packing, bytes)) if packing == Self::Zstd as u8 => {
-                zstd::bulk::Decompressor::upper_bound(bytes).unwrap_or(0).min(MOST_BYTES)
+                zstd::bulk::Decompressor::upper_bound(bytes).unwrap_or(0).min(MAX_BYTES)
             }
             _ => 0,
         }
@@ -62,7 +62,7 @@ impl Packing {
         let (&packing, bytes) = bytes.split_last().ok_or_else(|| failed(&"they are cut short"))?;
         // A claimed length above the format's highest ratio is false. No memory is allocated for it.
         let check = |len: Option<usize>, ratio: usize| {
-            let most = bytes.len().saturating_mul(ratio).saturating_add(SHORT_BYTES).min(MOST_BYTES);
+            let most = bytes.len().saturating_mul(ratio).saturating_add(SHORT_BYTES).min(MAX_BYTES);
             len.filter(|&len| len <= most)
                 .ok_or_else(|| failed(&"the claimed length is impossible for so few packed bytes"))
         };
@@ -145,7 +145,7 @@ mod tests {
                     prop_assert!(Packing::unpack(&[&packed[..packed.len() / 2], &[how as u8]].concat()).is_err());
                 }
                 junk.push(packing as u8);
-                prop_assert!(Packing::unpack(&junk).map_or(true, |bytes| bytes.len() <= MOST_BYTES));
+                prop_assert!(Packing::unpack(&junk).map_or(true, |bytes| bytes.len() <= MAX_BYTES));
             }
             prop_assert!(Packing::unpack(&[&*bytes, &[200]].concat()).is_err());
         }

@@ -12,7 +12,7 @@ use super::{Fetch, Form, Prefix, StoreError, Traffic, Version};
 pub trait Peer: Send + Sync + Debug {
     /// Sends a request and returns at once. `done` is called once, from another thread or before this returns, unless the [`Fetch`]
     /// was dropped before.
-    fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch;
+    fn ask(&self, prefix: &Arc<Prefix>, peer_request: PeerRequest, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch;
 
     /// Whether it has refused to prepare a prefix.
     fn refuses(&self, _prefix: &Prefix) -> bool {
@@ -25,11 +25,11 @@ pub trait Peer: Send + Sync + Debug {
 
 /// A request to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Asked {
+pub enum PeerRequest {
     /// A sample.
     Sample {
         /// The sample.
-        wanted: SampleRequest,
+        request: SampleRequest,
         /// The form to send it in.
         form: Form,
         /// The versions of its files by field when they were listed. If they have changed, the peer refuses.
@@ -38,7 +38,7 @@ pub enum Asked {
     /// The costs of a sample in all forms, without the sample itself.
     Trials {
         /// Which.
-        wanted: SampleRequest,
+        request: SampleRequest,
     },
 }
 
@@ -69,28 +69,28 @@ pub struct ServerCost {
 }
 
 /// Upper limit of sizes and times in an answer. Larger numbers are wrong or hostile.
-const MOST_BYTES: u64 = 1 << 40;
-const MOST_NANOSECONDS: u64 = 86_400 * 1_000_000_000;
-const MOST_TRIALS: usize = 1000;
-const MOST_RATE: f64 = 1e13;
+const MAX_BYTES: u64 = 1 << 40;
+const MAX_NANOSECONDS: u64 = 86_400 * 1_000_000_000;
+const MAX_TRIALS: usize = 1000;
+const MAX_RATE: f64 = 1e13;
 
 impl ServerCost {
-    /// Whether its numbers are plausible for `asked`. They come from another machine and enter decisions.
-    pub fn answers(&self, asked: &Asked) -> bool {
-        let is_form = match asked {
+    /// Whether its numbers are plausible for `peer_request`. They come from another machine and enter decisions.
+    pub fn answers(&self, peer_request: &PeerRequest) -> bool {
+        let is_form = match peer_request {
             // The packing may differ: a server sends bytes unpacked if packing does not pay.
-            Asked::Sample { form, .. } => Form { packing: form.packing, ..self.form } == *form,
-            Asked::Trials { .. } => true,
+            PeerRequest::Sample { form, .. } => Form { packing: form.packing, ..self.form } == *form,
+            PeerRequest::Trials { .. } => true,
         };
         // `contains` is false for NaN, so that no NaN reaches the decisions.
-        let is_rate = |rate: f64| (0.0..MOST_RATE).contains(&rate);
-        let is_trial = |trial: &Trial| trial.bytes <= MOST_BYTES && trial.nanoseconds <= MOST_NANOSECONDS;
+        let is_rate = |rate: f64| (0.0..MAX_RATE).contains(&rate);
+        let is_trial = |trial: &Trial| trial.bytes <= MAX_BYTES && trial.nanoseconds <= MAX_NANOSECONDS;
         is_form
-            && self.stored_bytes <= MOST_BYTES
-            && self.nanoseconds <= MOST_NANOSECONDS
+            && self.stored_bytes <= MAX_BYTES
+            && self.nanoseconds <= MAX_NANOSECONDS
             && is_rate(f64::from(self.cores))
             && self.bytes_per_second.is_none_or(is_rate)
-            && self.trials.len() <= MOST_TRIALS
+            && self.trials.len() <= MAX_TRIALS
             && self.trials.iter().all(is_trial)
     }
 }

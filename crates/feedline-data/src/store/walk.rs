@@ -10,7 +10,7 @@ use feedline_memory::{Condvar, Mutex};
 use super::StoreError;
 
 /// Deeper trees count as loops of symbolic links.
-pub const MOST_DEPTH: usize = 64;
+pub const MAX_DEPTH: usize = 64;
 /// Number of listing threads.
 pub const WALK_THREADS: usize = 8;
 

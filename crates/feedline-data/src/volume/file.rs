@@ -13,7 +13,7 @@ use crate::store::Object;
 use crate::volume::npy;
 
 /// The highest compression ratio of DEFLATE: at most 258 bytes from 2 bits. A header that claims more is false.
-const MOST_UNPACKED_PER_BYTE: u64 = 1032;
+const MAX_UNPACKED_PER_BYTE: u64 = 1032;
 /// Bytes of a cache line. Planes are transposed in groups that fill one.
 const LINE_BYTES: usize = 64;
 
@@ -66,7 +66,7 @@ impl VolumeFile {
     fn check_length(&self) -> Result<(), VolumeError> {
         let header = &self.header;
         let stored = self.range.end - self.range.start;
-        let has = if self.is_gzip { stored.saturating_mul(MOST_UNPACKED_PER_BYTE) } else { stored };
+        let has = if self.is_gzip { stored.saturating_mul(MAX_UNPACKED_PER_BYTE) } else { stored };
         let expected = header.data_offset + header.data_bytes().expect("the header was checked") as u64;
         if expected <= has {
             return Ok(());

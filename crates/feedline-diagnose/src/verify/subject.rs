@@ -215,7 +215,7 @@ impl Subject<'_> {
     pub(super) fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
         let (share, visits) = (self.plan.share(0), self.plan.sequence().epoch(epoch));
         let places = (0..turns.min(share.samples())).map(|turn| share.place(ShareIndex(turn)));
-        places.map(|place| (place, self.plan.wanted(epoch, &visits, place.position))).collect()
+        places.map(|place| (place, self.plan.request_at(epoch, &visits, place.position))).collect()
     }
 
     /// The name of a sample, for people.

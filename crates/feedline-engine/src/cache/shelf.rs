@@ -54,7 +54,7 @@ struct Files {
 
 impl Shelf {
     /// Longer records are refused, and count as damaged when read.
-    pub(crate) const MOST_RECORD_BYTES: usize = 1 << 30;
+    pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
     /// The shelf in the folder `below` a cache folder, created at the first write. It stays below `limit` bytes, except for one
     /// record of each other process that appends at the same moment.
@@ -132,7 +132,7 @@ impl Shelf {
 
     fn try_put(&self, number: u64, stamp: u64, bytes: &[u8]) -> io::Result<bool> {
         let length = HEAD + bytes.len();
-        if length > Self::MOST_RECORD_BYTES {
+        if length > Self::MAX_RECORD_BYTES {
             return Ok(false);
         }
         if self.files().is_none() {
@@ -186,7 +186,7 @@ impl Files {
         self.table.read_exact_at(&mut entry, place_of(number)).ok()?;
         let [a, b, c, d, e, f, g, h, length @ .., _, _, _, _] = entry;
         let (offset, length) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(length) as usize);
-        (HEAD..=Shelf::MOST_RECORD_BYTES).contains(&length).then_some((offset, length))
+        (HEAD..=Shelf::MAX_RECORD_BYTES).contains(&length).then_some((offset, length))
     }
 }
 

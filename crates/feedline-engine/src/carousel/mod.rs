@@ -11,9 +11,9 @@
 
 mod content;
 mod pace;
-mod scheduler;
 mod run;
+mod scheduler;
 
 pub use content::{BadSlot, Provenance, SegmentContent};
-pub use scheduler::{JobId, Leased};
 pub use run::{Carousel, CarouselSnapshot, Memory};
+pub use scheduler::{JobId, Leased};

@@ -102,7 +102,7 @@ impl Carousel {
         // Two segments are in production at once, in addition to samples in preparation.
         // Times 4/3, because the engine keeps a quarter of its budget free for samples in preparation (`Budget::has_room_ahead`).
         let budget = context.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
-        context.budget = Budget::asked(budget, machine.memory_bytes);
+        context.budget = Budget::fixed(budget, machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, context.clone())?;
         let state = CarouselState {
             scheduler: SegmentScheduler::new(segments.clone(), limit),
@@ -148,7 +148,9 @@ impl Carousel {
         let joined = loop {
             // Checked without `change` first, which would request segments in every turn of this loop.
             let has_room = self.inner.state.lock().scheduler.has_room_for_job();
-            let join = |scheduler: &mut SegmentScheduler<SegmentContent>| scheduler.has_room_for_job().then(|| scheduler.join(job_progress));
+            let join = |scheduler: &mut SegmentScheduler<SegmentContent>| {
+                scheduler.has_room_for_job().then(|| scheduler.join(job_progress))
+            };
             let joined = if has_room { self.inner.change(join) } else { None };
             let left = deadline.saturating_duration_since(Instant::now());
             if joined.is_some() || left.is_zero() {
@@ -158,7 +160,7 @@ impl Carousel {
             seen = self.wait_change(seen, left.min(POLL));
         };
         let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
-        joined.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
+        joined.ok_or_else(|| Error::NodeFull { segments: self.inner.limit, bytes: segment_bytes })
     }
 
     /// Moves a job to another progress.

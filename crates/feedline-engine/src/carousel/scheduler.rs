@@ -25,7 +25,7 @@ const AHEAD: Range<usize> = 2..8;
 const SAMPLES_AHEAD: u64 = 16;
 
 /// Upper limit of leased segments per job: one being read, two with arrays in use, one on its way.
-const MOST_LEASES: usize = 4;
+const MAX_LEASES: usize = 4;
 
 /// Number of segments to keep although all present jobs have had them: other jobs may join, and reused memory costs less than new
 /// memory.
@@ -140,8 +140,15 @@ impl<T: Clone> SegmentScheduler<T> {
         let needs: BTreeSet<u64> = job_progress.needs(&self.segments).collect();
         let resume = job_progress.under_way(&self.segments);
         let (epoch, rounds) = (job_progress.epoch, job_progress.rounds.clone());
-        let mut joined =
-            ScheduledJob { epoch, needs, rounds, resume, assigned: Vec::new(), served: self.numbers, is_waiting: false };
+        let mut joined = ScheduledJob {
+            epoch,
+            needs,
+            rounds,
+            resume,
+            assigned: Vec::new(),
+            served: self.numbers,
+            is_waiting: false,
+        };
         joined.turn_epoch(&self.segments);
         self.jobs.insert(job, joined);
     }
@@ -167,7 +174,8 @@ impl<T: Clone> SegmentScheduler<T> {
     /// The jobs that a segment is produced for, and how many other segments each of them will read first.
     pub(crate) fn assigned_jobs(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
         let assigned_to = self.live.get(&number).into_iter().flat_map(|live| live.assigned_to.iter().copied());
-        let place = move |job: &JobId| self.jobs.get(job)?.assigned.iter().position(|assigned| assigned.number == number);
+        let place =
+            move |job: &JobId| self.jobs.get(job)?.assigned.iter().position(|assigned| assigned.number == number);
         assigned_to.filter_map(move |job| Some((job, place(&job)?)))
     }
 
@@ -275,7 +283,10 @@ impl<T: Clone> SegmentScheduler<T> {
             self.jobs.values().all(|job| round <= job.rounds[segment as usize])
         };
         let is_useless = |live: &Live<T>| {
-            live.content.is_some() && live.leased.is_empty() && live.assigned_to.is_empty() && is_had(live.segment_round)
+            live.content.is_some()
+                && live.leased.is_empty()
+                && live.assigned_to.is_empty()
+                && is_had(live.segment_round)
         };
         // Newest first, so `skip` keeps the newest.
         let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
@@ -296,7 +307,11 @@ impl<T: Clone> SegmentScheduler<T> {
         // The first segment that an idle job will read counts as leased.
         let is_first = |number: u64, job: &JobId| {
             !reads(job)
-                && self.jobs.get(job).and_then(|job| job.assigned.first()).is_some_and(|assigned| assigned.number == number)
+                && self
+                    .jobs
+                    .get(job)
+                    .and_then(|job| job.assigned.first())
+                    .is_some_and(|assigned| assigned.number == number)
         };
         let is_starving = self.jobs[&job].assigned.is_empty() && !reads(&job);
         let is_read = |live: &Live<T>| live.content.is_none() || !live.leased.is_empty();
@@ -373,7 +388,7 @@ impl<T: Clone> SegmentScheduler<T> {
     }
 
     fn lease_next(&mut self, id: JobId) -> Option<Leased<T>> {
-        if self.live.values().filter(|live| live.leased.contains_key(&id)).count() >= MOST_LEASES {
+        if self.live.values().filter(|live| live.leased.contains_key(&id)).count() >= MAX_LEASES {
             return None;
         }
         // There must be room for all leases, one segment for each job to read on, and two in production.

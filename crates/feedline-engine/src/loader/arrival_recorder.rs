@@ -48,8 +48,8 @@ impl ArrivalRecorder {
         let share = plan.share(before.offset);
         let slow_above = costs.spread().mean * SLOW;
         for (turn, &index) in (before.next_turn(plan).0..).zip(indices) {
-            let wanted = plan.wanted(before.epoch, &visits, share.place(index).position);
-            records.tally.add(Turn(turn), index, costs.predict(plan, wanted, WorkHint::Usual) > slow_above);
+            let request = plan.request_at(before.epoch, &visits, share.place(index).position);
+            records.tally.add(Turn(turn), index, costs.predict(plan, request, WorkHint::Usual) > slow_above);
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::state::SegmentRound;
 
 /// Number of earlier segments that a job may hold arrays over.
-const MOST_PINNED: usize = 2;
+const MAX_PINNED: usize = 2;
 
 /// The segment that a job reads, and how far it is cut.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Cutter {
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
             && self.begun.is_none()
-            && self.past.len() < MOST_PINNED;
+            && self.past.len() < MAX_PINNED;
         if may_view { Ok(self.view(len)) } else { self.copy_rest(len) }
     }
 

@@ -35,10 +35,10 @@ impl Loader {
     /// The predicted cost of each sample in source order, for the epoch of the next iteration.
     pub fn costs(&self) -> Vec<Duration> {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
-        let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
-        let work_hint = |wanted| self.supply.as_ref().map_or(WorkHint::Usual, |supply| supply.work_hint(wanted));
-        let predict = |wanted| self.context.costs.predict(&*self.plan, wanted, work_hint(wanted));
-        (0..source.len()).map(Ordinal).map(|ordinal| predict(wanted(ordinal))).collect()
+        let request = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
+        let work_hint = |request| self.supply.as_ref().map_or(WorkHint::Usual, |supply| supply.work_hint(request));
+        let predict = |request| self.context.costs.predict(&*self.plan, request, work_hint(request));
+        (0..source.len()).map(Ordinal).map(|ordinal| predict(request(ordinal))).collect()
     }
 
     /// Starts to record the cost of each sample of an epoch.

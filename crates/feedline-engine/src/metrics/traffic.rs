@@ -12,7 +12,7 @@ use feedline_order::Epoch;
 /// Number of past epochs whose sums are kept, because a jump may return to them.
 const PAST_EPOCHS: usize = 8;
 /// Upper limit of epochs with a sum. With few samples, the window reaches into many epochs.
-const MOST_EPOCHS: usize = 8192;
+const MAX_EPOCHS: usize = 8192;
 
 /// Counts what comes over the wire.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl TrafficMeter {
         if sums.bytes_by_epoch.range(..sums.delivered).take(PAST_EPOCHS + 1).count() > PAST_EPOCHS {
             sums.bytes_by_epoch.pop_first();
         }
-        if sums.bytes_by_epoch.len() > MOST_EPOCHS {
+        if sums.bytes_by_epoch.len() > MAX_EPOCHS {
             // Rather the sum of a far future epoch than that of the current one.
             sums.bytes_by_epoch.pop_last();
         }

@@ -25,13 +25,13 @@ const TRIED_SHARE: u64 = 4;
 const TRIALS_EVERY: u64 = 4096;
 /// Interval between two decisions, and the number of samples that the consumer must take in between.
 const DECIDE_EVERY: Duration = Duration::from_millis(250);
-const LEAST_SAMPLES: u64 = 32;
+const MIN_SAMPLES: u64 = 32;
 /// Number of samples that represent all when a decision is made.
 const SAMPLED: u64 = 2048;
 /// Number of trials to keep for reports.
 const KEPT_POINTS: usize = 4096;
 /// Upper limit of samples with a known size.
-const MOST_SIZES: u64 = 1 << 28;
+const MAX_SIZES: u64 = 1 << 28;
 /// Assumed size of a sample before the first has arrived.
 const UNKNOWN_BYTES: u64 = 128 << 10;
 
@@ -104,18 +104,18 @@ impl Advisor {
     }
 
     /// The form in which a sample is requested.
-    pub(crate) fn form_of(&self, wanted: SampleRequest) -> Form {
+    pub(crate) fn form_of(&self, request: SampleRequest) -> Form {
         if !self.policy.measures() {
             return self.fixed;
         }
         // A copy of the pointer, so that no lock is held while the rule is applied.
         let decision = Arc::clone(&self.decision.read());
-        let stored = self.stored_bytes(wanted).or_else(|| {
+        let stored = self.stored_bytes(request).or_else(|| {
             // The size of an unseen sample is estimated from the others.
             let measured = self.measured.lock();
             (self.policy == Policy::Auto && measured.samples > 0).then(|| measured.bytes / measured.samples)
         });
-        let form = decision.rule.form_of(wanted.id, stored);
+        let form = decision.rule.form_of(request.id, stored);
         if self.names.contains_key(&form) { form } else { Form::RAW }
     }
 
@@ -127,10 +127,10 @@ impl Advisor {
     }
 
     /// The expected size of an answer in bytes.
-    pub(crate) fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
+    pub(crate) fn expected_bytes(&self, request: SampleRequest, form: Form) -> u64 {
         let measured = self.measured.lock();
         let mean = measured.bytes.checked_div(measured.samples).unwrap_or(UNKNOWN_BYTES);
-        let stored = self.stored_bytes(wanted).unwrap_or(mean);
+        let stored = self.stored_bytes(request).unwrap_or(mean);
         measured.models.price(form, stored).map_or(stored, |price| price.bytes as u64)
     }
 
@@ -139,19 +139,19 @@ impl Advisor {
         self.names.get(&form).map_or("raw", String::as_str)
     }
 
-    fn stored_bytes(&self, wanted: SampleRequest) -> Option<u64> {
-        let ordinal = usize::try_from(self.plan.source().ordinal_of(wanted.id)?.0).ok()?;
+    fn stored_bytes(&self, request: SampleRequest) -> Option<u64> {
+        let ordinal = usize::try_from(self.plan.source().ordinal_of(request.id)?.0).ok()?;
         let bytes = self.stored.get()?.get(ordinal)?.load(Ordering::Relaxed);
         (bytes > 0).then_some(bytes.into())
     }
 
-    fn keep_stored(&self, wanted: SampleRequest, bytes: u64) {
+    fn keep_stored(&self, request: SampleRequest, bytes: u64) {
         let len = self.plan.source().len();
-        if len > MOST_SIZES {
+        if len > MAX_SIZES {
             return;
         }
         let table = self.stored.get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
-        if let Some(entry) = self.plan.source().ordinal_of(wanted.id).and_then(|ordinal| table.get(ordinal.0 as usize))
+        if let Some(entry) = self.plan.source().ordinal_of(request.id).and_then(|ordinal| table.get(ordinal.0 as usize))
         {
             // 32 bits per sample: the table of a large source must stay small. Larger files count as 4 GiB.
             entry.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -170,8 +170,8 @@ impl Advisor {
     }
 
     /// Records the cost of all forms of a sample.
-    pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &ServerCost) {
-        self.keep_stored(wanted, spent.stored_bytes);
+    pub(crate) fn note_trials(&self, request: SampleRequest, spent: &ServerCost) {
+        self.keep_stored(request, spent.stored_bytes);
         let mut measured = self.measured.lock();
         let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
         known.for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
@@ -180,7 +180,7 @@ impl Advisor {
         measured.samples += 1;
         measured.note_server(spent);
         if measured.points.len() < KEPT_POINTS {
-            let point = SamplePoint::new(&self.plan.source().key(wanted.id), spent);
+            let point = SamplePoint::new(&self.plan.source().key(request.id), spent);
             measured.points.push(point);
         }
     }
@@ -191,8 +191,8 @@ impl Advisor {
     }
 
     /// Records the cost of an answer.
-    pub(crate) fn note(&self, wanted: SampleRequest, spent: &ServerCost, bytes: u64) {
-        self.keep_stored(wanted, spent.stored_bytes);
+    pub(crate) fn note(&self, request: SampleRequest, spent: &ServerCost, bytes: u64) {
+        self.keep_stored(request, spent.stored_bytes);
         let mut measured = self.measured.lock();
         measured.note_server(spent);
         measured.bytes += spent.stored_bytes;
@@ -211,7 +211,7 @@ impl Advisor {
         let now = StallWindow { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);
-        if passed < DECIDE_EVERY || taken < LEAST_SAMPLES.min(self.plan.source().len() / 4) {
+        if passed < DECIDE_EVERY || taken < MIN_SAMPLES.min(self.plan.source().len() / 4) {
             return;
         }
         measured.window = Some(now);

@@ -10,9 +10,9 @@ use super::rates::Rates;
 use super::steps::{FormStep, is_candidate, steps};
 
 /// The least gain for which a share of the samples is prepared elsewhere.
-const LEAST_GAIN: f64 = 0.05;
+const MIN_GAIN: f64 = 0.05;
 /// Seconds of the link that one CPU second of the server must save.
-const LEAST_LINK_SECONDS: f64 = 3.0;
+const MIN_LINK_SECONDS: f64 = 3.0;
 /// Number of shares to consider for one cut.
 const SHARES: u64 = 10;
 
@@ -118,7 +118,7 @@ impl Situation {
                 break;
             }
             // A CPU second that saves little time of the link is left to other clients of the server.
-            if policy == Policy::Auto && step.efficiency < LEAST_LINK_SECONDS * self.rates.link {
+            if policy == Policy::Auto && step.efficiency < MIN_LINK_SECONDS * self.rates.link {
                 break;
             }
             let change = self.rates.times(bytes / count, seconds / count, local / count);
@@ -151,7 +151,7 @@ impl Situation {
                     storage: mixed(before.storage, all.storage),
                     ..before
                 };
-                let has_gained = after.longest() < before.longest() * (1.0 - LEAST_GAIN);
+                let has_gained = after.longest() < before.longest() * (1.0 - MIN_GAIN);
                 if has_gained && after.longest() < best.after.longest() {
                     best = Decision { rule: Rule::Share { form, tenths }, before, after };
                 }

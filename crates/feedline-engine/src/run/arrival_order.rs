@@ -77,12 +77,12 @@ impl Placement for ArrivalOrder {
             held: BTreeMap::new(),
             missing: Missing::new(turn.0, cursor.rest.as_ref().map_or(&[], |rest| rest.pending_at(turn))),
         });
-        let wanted: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
-        epoch.expected.extend(wanted.iter().map(|task| (index_of(task), task.need())));
+        let tasks: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
+        epoch.expected.extend(tasks.iter().map(|task| (index_of(task), task.need())));
         // One writer per slot, because samples arrive one at a time.
         let free = (0..batch.len()).rev().map(|slot| batch.claim(slot..slot + 1)).collect();
         self.batches.insert(batch.serial, ArrivingBatch { free, indices: Vec::new() });
-        BatchWork { wanted, ready: Vec::new() }
+        BatchWork { tasks, ready: Vec::new() }
     }
 
     fn expects(&self, task: &Task, _: BatchSerial) -> bool {

@@ -127,13 +127,13 @@ impl Bookkeeping {
         let cpu_now = self.is_measured.then(thread_cpu_time);
         if counts() {
             // Only the fields that the op works on count as its output.
-            let look = cpu_now.zip(self.cpu_began).map(|(now, before)| {
+            let measurement = cpu_now.zip(self.cpu_began).map(|(now, before)| {
                 let on = chain.ops()[op].op().on();
                 let is_on = |(name, _): &(&str, &Value<'_>)| on.names().any(|other| other == *name);
                 let bytes_out = sample.values().filter(is_on).map(|(_, value)| value.content_bytes()).sum();
                 OpMeasurement { cpu: now.saturating_sub(before), bytes_out }
             });
-            self.tally.add_op(op, taken, look);
+            self.tally.add_op(op, taken, measurement);
         }
         self.ops_time += taken;
         self.record.add(taken, chain.work_hint(op, request));

@@ -44,7 +44,7 @@ pub(crate) fn context_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
     let costs = cost_file(plan, machine).and_then(|file| file.read(plan)).unwrap_or_else(|| Costs::new(plan));
     RunContext {
         metrics: Arc::new(Metrics::counting(plan, supply.traffic())),
-        budget: Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share),
+        budget: Budget::fixed_or_shared(asked, machine.memory_bytes, &machine.share),
         costs: Arc::new(costs),
         cores: machine.cores.clone(),
         share: Arc::clone(&machine.share),

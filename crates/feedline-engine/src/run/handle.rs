@@ -17,7 +17,7 @@ use feedline_order::{Epoch, ShareIndex};
 use super::RunContext;
 use super::batch_plan::PositionRange;
 use super::open_batch::OpenBatch;
-use super::shared::{SubstituteCount, RunShared, RunState};
+use super::shared::{RunShared, RunState, SubstituteCount};
 use super::stuck::Stuck;
 use super::threads::Threads;
 use super::window::Window;
@@ -93,7 +93,7 @@ impl Run {
     fn started(shared: RunShared) -> Result<Self, Error> {
         let run = Self { shared: Arc::new(shared), threads: Threads::new() };
         run.start_threads().map_err(Error::Thread)?;
-        let workers = run.shared.worker_pool.wanted();
+        let workers = run.shared.worker_pool.target();
         tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
         Ok(run)
     }

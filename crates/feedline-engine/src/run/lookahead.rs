@@ -12,14 +12,14 @@ use feedline_data::cost::Spread;
 const AVERAGED: usize = 32;
 /// A longer pause counts as this many average intervals. The consumer did something else, such as validation.
 const MAX_INTERVALS: f64 = 16.0;
-const MOST_SECONDS: f64 = 0.1;
+const MAX_SECONDS: f64 = 0.1;
 /// Upper limit of positions to look ahead.
-const MOST_POSITIONS: usize = 1 << 16;
+const MAX_POSITIONS: usize = 1 << 16;
 /// Time to look ahead, and time that open batches should cover, in multiples of the slowest sample.
 const LOOK_AHEAD: f64 = 6.0;
 const OPEN_AHEAD: f64 = 2.0;
 /// Samples faster than this are never slow: their costs differ because of other work on the machine.
-const LEAST_SLOW: Duration = Duration::from_millis(1);
+const MIN_SLOW: Duration = Duration::from_millis(1);
 
 /// Measures how fast the consumer takes batches.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Pace {
     pub(super) fn record(&mut self, now: Instant) {
         if let Some(last) = self.last.replace(now) {
             // One pause must not outweigh the average: it counts as at most 16 intervals plus 0.1 s.
-            let most = if self.interval > 0.0 { self.interval * MAX_INTERVALS + MOST_SECONDS } else { f64::MAX };
+            let most = if self.interval > 0.0 { self.interval * MAX_INTERVALS + MAX_SECONDS } else { f64::MAX };
             self.intervals.push_back((now - last).as_secs_f64().min(most));
             if self.intervals.len() > AVERAGED {
                 self.intervals.pop_front();
@@ -93,14 +93,14 @@ impl Lookahead {
     pub(super) fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
         // Slow means: a quarter above the mean, and so far above it that a quarter of a batch interval is lost, and at least 1 ms.
-        let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(LEAST_SLOW);
+        let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(MIN_SLOW);
         let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;
         // How many batches the consumer takes while the slowest sample is prepared.
         let intervals = if is_spread { spread.slowest.as_secs_f64() / pace.interval } else { 0.0 };
         // Open batches must cover twice that time, but never need more memory than the budget has.
-        let unasked = (limits.useful + (OPEN_AHEAD * intervals).ceil() as usize).min(limits.affordable).max(1);
-        let open_batches = limits.asked.unwrap_or(unasked);
-        let most_ahead = MOST_POSITIONS.div_ceil(limits.batch_size);
+        let by_default = (limits.useful + (OPEN_AHEAD * intervals).ceil() as usize).min(limits.affordable).max(1);
+        let open_batches = limits.asked.unwrap_or(by_default);
+        let most_ahead = MAX_POSITIONS.div_ceil(limits.batch_size);
         let batches_ahead = ((LOOK_AHEAD * intervals).ceil() as usize + open_batches).min(most_ahead) as u64;
         Self {
             interval,

@@ -77,7 +77,7 @@ pub(super) struct Opening<'a> {
 #[derive(Debug, Default)]
 pub(super) struct BatchWork {
     /// Tasks to request from the supply.
-    pub wanted: Vec<Task>,
+    pub tasks: Vec<Task>,
     /// Work that needs no loading.
     pub ready: Vec<Work>,
 }

@@ -20,7 +20,7 @@ use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
 use super::bookkeeping::{Bookkeeping, SampleObserver};
-use super::worker_pool::MOST_PER_CORE;
+use super::worker_pool::MAX_PER_CORE;
 use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
 use crate::supply::{Loading, Reading, Supply, Task};
@@ -96,7 +96,7 @@ enum Stop {
 /// One attempt to prepare a sample.
 #[derive(Clone, Copy)]
 struct Attempt {
-    wanted: SampleRequest,
+    request: SampleRequest,
     place: Place,
     reading: Reading,
     may_keep: bool,
@@ -109,7 +109,7 @@ impl Preparer {
     pub(super) fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
         let workers = plan.config().num_workers.count();
         // Threads that start later share one more eighth, divided by the most threads that there can be.
-        let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
+        let sharing = if number < workers { workers } else { workers * MAX_PER_CORE };
         let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
         if plan.config().simd {
             Workspace::new(cancel, spare_limit)
@@ -194,7 +194,7 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
-        let wanted = self.plan.wanted(task.epoch_path.epoch, visits, place.position);
+        let request = self.plan.request_at(task.epoch_path.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             // A task with a cost is a slow sample that started early. It must not block for memory (see `strict_order.rs`).
@@ -202,12 +202,14 @@ impl Preparer {
             let working = self.budget.begin(BatchNeed { run: self.run, batch: task.batch.0 }, slot, patience);
             let preparation =
                 Preparation { at: SlotRef { batch: task.batch, slot }, asked: task.asked, thread: self.number };
-            let how = Attempt { wanted, place, reading, may_keep, preparation };
+            let how = Attempt { request, place, reading, may_keep, preparation };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
             match self.attempt_with(allotment, working, how, regions, report) {
                 // The first attempt reserves as it goes. The second reserves everything at the start. If that fails too and the
                 // sample is not due, its task waits.
-                Err(Stop::ShortOfMemory(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
+                Err(Stop::ShortOfMemory(bytes)) if patience == Patience::Waits && allotment < bytes => {
+                    allotment = bytes;
+                }
                 Err(Stop::Stale) => reading = Reading::Plain,
                 Err(Stop::Unkept) => may_keep = false,
                 other => return other,
@@ -223,9 +225,9 @@ impl Preparer {
         regions: Option<Vec<&mut [u8]>>,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
-        let Attempt { wanted, place, .. } = how;
+        let Attempt { request, place, .. } = how;
         self.books.begin_sample();
-        self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
+        self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, request, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         // Values without a fixed shape stay in memory after this sample. Their bytes move from the workspace to the report.
@@ -235,7 +237,7 @@ impl Preparer {
         report.memory += waited;
         // A sample that waited for memory says little about its cost.
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
-            let predicted = self.costs.book(&*self.plan, wanted, self.books.record());
+            let predicted = self.costs.book(&*self.plan, request, self.books.record());
             if let Some(predicted) = predicted {
                 self.metrics.costs.add(predicted, self.books.record().total());
             }
@@ -246,7 +248,7 @@ impl Preparer {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
             let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());
-            Err(self.failure(wanted, place, text.into()))
+            Err(self.failure(request, place, text.into()))
         })
     }
 
@@ -257,31 +259,31 @@ impl Preparer {
         how: Attempt,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
-        let Attempt { wanted, place, reading, may_keep, preparation } = how;
+        let Attempt { request, place, reading, may_keep, preparation } = how;
         let plan = Arc::clone(&self.plan);
         let mut sample = declared(&plan, regions);
-        let work_hint = self.supply.work_hint(wanted);
+        let work_hint = self.supply.work_hint(request);
         self.books.begin_loading();
         // A cached sample must be whole, so the ops before the cut may not skip pixels.
         let may_keep = may_keep && reading == Reading::Trimmed;
-        let keeping = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
+        let keeping = if may_keep { self.supply.keeps(request, &self.metrics) } else { None };
         let loaded = self.supply.load(Loading {
-            request: wanted,
+            request,
             reading: if keeping.is_some() { Reading::Complete } else { reading },
             sample: &mut sample,
             workspace: &mut self.workspace,
             metrics: &self.metrics,
         });
         let cut = loaded.map_err(|error| match error {
-            error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
-            other => self.failure(wanted, place, Box::new(other)),
+            error if let Some(memory) = error.no_memory() => self.no_memory(memory, request, place),
+            other => self.failure(request, place, Box::new(other)),
         })?;
-        report.read += self.books.loaded(work_hint, cut, plan.chain(), wanted);
+        report.read += self.books.loaded(work_hint, cut, plan.chain(), request);
         // Ops before the cut of the cache must produce whole samples, because other epochs crop elsewhere.
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
         let (books, supply) = (&mut self.books, &*self.supply);
-        let mut observer = SampleObserver { books, chain: plan.chain(), request: wanted, supply, keeping };
-        let ran = plan.chain().run(&range, wanted, &mut sample, &mut self.workspace, &mut observer);
+        let mut observer = SampleObserver { books, chain: plan.chain(), request, supply, keeping };
+        let ran = plan.chain().run(&range, request, &mut sample, &mut self.workspace, &mut observer);
         if ran.is_ok() && cut.0 < range.ops.end {
             observer.keep_at(Cut(range.ops.end), &sample, &mut self.workspace);
         }
@@ -292,12 +294,12 @@ impl Preparer {
             // The damage lies outside the part that the ops need, so the sample is good.
             OpError::Codec(error) if range.whole.contains(&op) && error.is_about_data() => Stop::Unkept,
             OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
-            OpError::Memory(memory) => self.no_memory(memory, wanted, place),
-            other => self.failure(wanted, place, Box::new(other)),
+            OpError::Memory(memory) => self.no_memory(memory, request, place),
+            other => self.failure(request, place, Box::new(other)),
         })?;
-        let finished = self.finish(sample, wanted.id, place);
-        let finished = finished.map_err(|error| self.failure(wanted, place, Box::new(error)))?;
-        self.books.end_sample(preparation, wanted.id);
+        let finished = self.finish(sample, request.id, place);
+        let finished = finished.map_err(|error| self.failure(request, place, Box::new(error)))?;
+        self.books.end_sample(preparation, request.id);
         Ok(finished)
     }
 
@@ -320,23 +322,23 @@ impl Preparer {
         sample.finish(&mut self.workspace)
     }
 
-    fn no_memory(&self, error: NoMemory, wanted: SampleRequest, place: Place) -> Stop {
+    fn no_memory(&self, error: NoMemory, request: SampleRequest, place: Place) -> Stop {
         match error {
             NoMemory::Cancelled(_) => Stop::Cancelled,
-            NoMemory::Crowded { bytes } => Stop::ShortOfMemory(bytes),
-            other => self.failure(wanted, place, Box::new(other)),
+            NoMemory::NotNow { bytes } => Stop::ShortOfMemory(bytes),
+            other => self.failure(request, place, Box::new(other)),
         }
     }
 
-    fn failure(&self, wanted: SampleRequest, place: Place, cause: Box<dyn StdError + Send + Sync>) -> Stop {
-        let (source, id) = (self.plan.source(), wanted.id);
+    fn failure(&self, request: SampleRequest, place: Place, cause: Box<dyn StdError + Send + Sync>) -> Stop {
+        let (source, id) = (self.plan.source(), request.id);
         let (path, range) = source.address(id).unzip();
         Stop::Failed(Arc::new(SampleFailure {
             id,
             key: source.key(id).into_owned(),
             path,
             range: range.flatten(),
-            epoch: wanted.epoch,
+            epoch: request.epoch,
             position: place.position,
             op: self.books.op().map(|number| Arc::clone(self.plan.ops()[number].name())),
             cause: cause.into(),

@@ -98,7 +98,7 @@ impl RunShared {
         let RunContext { metrics, budget, costs, cores, share } = context;
         let config = plan.config();
         let worker_pool = WorkerPool::new(config.num_workers, share);
-        let workers = worker_pool.wanted();
+        let workers = worker_pool.target();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
         // Half of the budget is for open batches, the other half for samples in preparation.
@@ -166,7 +166,7 @@ impl RunShared {
     /// The number of a thread to start, if one is missing.
     pub(super) fn next_worker(&self) -> Option<usize> {
         let mut progress = self.lock();
-        let missing = (0..self.worker_pool.wanted()).find(|number| !progress.workers.contains(number))?;
+        let missing = (0..self.worker_pool.target()).find(|number| !progress.workers.contains(number))?;
         progress.workers.insert(missing);
         Some(missing)
     }
@@ -219,10 +219,10 @@ impl RunShared {
         let mut tasks = Vec::new();
         let mut has_ready = progress.window.queue.has_slow();
         while self.has_room(&progress) {
-            let group = group_size(lookahead.usual_cost, self.plan.settings().batch_size, self.worker_pool.wanted());
+            let group = group_size(lookahead.usual_cost, self.plan.settings().batch_size, self.worker_pool.target());
             match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
                 Some(opened) => {
-                    tasks.extend(opened.wanted);
+                    tasks.extend(opened.tasks);
                     has_ready |= !opened.ready.is_empty();
                     opened.ready.into_iter().for_each(|work| progress.window.queue.push(work));
                 }

@@ -16,7 +16,7 @@ use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
 /// Once this many slow samples are announced, no further batch is searched.
-const MOST_EARLY: usize = 1024;
+const MAX_EARLY: usize = 1024;
 
 /// The states of a slow sample, from its announcement until its slot has a writer or it is copied into its slot.
 ///
@@ -81,7 +81,7 @@ impl Placement for StrictOrder {
             }
             if !usual.is_empty() {
                 let writer = Some(batch.claim(usual.clone()));
-                opened.wanted.push(Task { writer, ..upcoming.task(plan, usual) });
+                opened.tasks.push(Task { writer, ..upcoming.task(plan, usual) });
             }
             usual = slot + 1..slot + 1;
             if let Some(state) = slow {
@@ -151,7 +151,7 @@ impl Placement for StrictOrder {
     }
 
     fn can_announce(&self) -> bool {
-        self.early.announced < MOST_EARLY
+        self.early.announced < MAX_EARLY
     }
 
     fn announce(&mut self, slot: SlotRef) {
@@ -235,7 +235,7 @@ mod tests {
         scene.check_early(1, 1);
         assert!(scene.finish().is_empty());
         let opened = scene.open();
-        assert!(matches!(&opened.wanted[..], [task] if task.slots == (0..1)));
+        assert!(matches!(&opened.tasks[..], [task] if task.slots == (0..1)));
         assert!(matches!(&opened.ready[..], [Work::Place(placed)] if placed.at == scene.slow.need()));
         scene.check_early(0, 0);
     }

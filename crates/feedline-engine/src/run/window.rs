@@ -128,8 +128,8 @@ impl Window {
         }
         while self.unseen.serial < end && self.placement.can_announce() && left > 0 {
             let Some((batch, len)) = self.unseen.step(&self.batch_plan, plan) else { break };
-            for (slot, wanted) in batch.task(plan, 0..len).wanted(plan).into_iter().enumerate() {
-                let cost = costs.predict(plan, wanted, supply.work_hint(wanted));
+            for (slot, request) in batch.task(plan, 0..len).requests(plan).into_iter().enumerate() {
+                let cost = costs.predict(plan, request, supply.work_hint(request));
                 if lookahead.is_slow(cost) {
                     self.placement.announce(SlotRef { batch: batch.serial, slot });
                     tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });
@@ -200,9 +200,9 @@ pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize
     if usual_cost.is_zero() {
         return 1;
     }
-    let wanted = TASK_TIME.as_nanos() / usual_cost.as_nanos();
+    let slots = TASK_TIME.as_nanos() / usual_cost.as_nanos();
     // At least four tasks per thread, so that threads finish a batch at about the same time.
-    (wanted as usize).clamp(1, (batch_size / (4 * workers)).max(1))
+    (slots as usize).clamp(1, (batch_size / (4 * workers)).max(1))
 }
 
 #[cfg(test)]

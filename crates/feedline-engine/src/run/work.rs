@@ -59,7 +59,7 @@ impl RunShared {
         let mut progress = self.lock();
         let mut has_opened = false;
         loop {
-            if progress.is_closed || number >= self.worker_pool.wanted() {
+            if progress.is_closed || number >= self.worker_pool.target() {
                 progress.workers.remove(&number);
                 // This thread may have consumed the wake-up for a new task, so it passes it on.
                 self.wake_one(progress);

@@ -4,7 +4,7 @@
 //! It starts with one thread per core that the run may use. Threads that block on storage leave cores idle, so more threads help
 //! while the consumer waits. If the consumer never waits and threads are idle, the number shrinks.
 //!
-//! Always true: the number lies between 1 and [`MOST_PER_CORE`] per core of this run's share. It does not change any byte of the
+//! Always true: the number lies between 1 and [`MAX_PER_CORE`] per core of this run's share. It does not change any byte of the
 //! stream.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use feedline_memory::Mutex;
 use crate::metrics::CoreMeter;
 
 /// Upper limit of threads per core.
-pub(super) const MOST_PER_CORE: usize = 8;
+pub(super) const MAX_PER_CORE: usize = 8;
 /// Interval between two adjustments.
 const ADJUST_EVERY: Duration = Duration::from_millis(250);
 /// The consumer counts as waiting above this fraction of the time.
@@ -36,7 +36,7 @@ const PATIENCE: u32 = 8;
 /// Counts the threads of a run and decides how many there should be.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
-    wanted: AtomicUsize,
+    target: AtomicUsize,
     size: PoolSize,
     /// Time spent in tasks, and CPU time of that.
     busy_nanos: AtomicU64,
@@ -92,12 +92,12 @@ impl WorkerPool {
             idle_rounds: 0,
         };
         let (on, last) = (CoreMeter::default(), Mutex::new(last));
-        Self { wanted: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
+        Self { target: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
     }
 
     /// The target number of threads.
-    pub(super) fn wanted(&self) -> usize {
-        self.wanted.load(Ordering::Relaxed)
+    pub(super) fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed)
     }
 
     /// Runs a task and measures its time and CPU time.
@@ -155,10 +155,10 @@ impl WorkerPool {
         };
         let passed = now.at - last.at;
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
-        let wanted = self.wanted();
+        let target = self.target();
         let busy = now.busy.saturating_sub(last.busy);
         // Share of the threads' time that they spent in tasks. Tasks that began before the interval may push it above 1.
-        let busy_share = part(busy, passed * wanted as u32).min(1.0);
+        let busy_share = part(busy, passed * target as u32).min(1.0);
         // Waits for a core between tasks are not part of the tasks.
         let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
         self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
@@ -167,22 +167,22 @@ impl WorkerPool {
         let has_cores = part(now.process.saturating_sub(last.process), passed * cores as u32) < ALL_CORES;
         let is_idle = busy_share < 1.0 - IDLE;
         now.idle_rounds = if is_idle && !is_awaited { last.idle_rounds + 1 } else { 0 };
-        let most = cores * MOST_PER_CORE;
+        let most = cores * MAX_PER_CORE;
         let next = if cores != last.cores {
             // Other loaders started or stopped iterating. Keep the number of threads per core.
-            (wanted * cores).div_ceil(last.cores).clamp(1, most)
+            (target * cores).div_ceil(last.cores).clamp(1, most)
         } else if is_awaited && !is_computing && has_cores && !is_idle {
             // Grow by a quarter, at least by one thread, so that a few adjustments reach the right number.
-            (wanted + wanted.div_ceil(4)).min(most)
+            (target + target.div_ceil(4)).min(most)
         } else if now.idle_rounds >= PATIENCE {
             now.idle_rounds = 0;
-            (wanted - 1).max(1)
+            (target - 1).max(1)
         } else {
-            wanted
+            target
         };
         *last = now;
-        self.wanted.store(next, Ordering::Relaxed);
-        next != wanted
+        self.target.store(next, Ordering::Relaxed);
+        next != target
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
 
     /// The same on a machine where each thread waited so long for a core.
     fn busy_second(worker_pool: &WorkerPool, [busy, cpu, waited, core_wait]: [f64; 4]) {
-        let nanos = |part: f64| (part * 1e9) as u64 * worker_pool.wanted() as u64;
+        let nanos = |part: f64| (part * 1e9) as u64 * worker_pool.target() as u64;
         worker_pool.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
         worker_pool.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
         let mut last = worker_pool.last.lock();
@@ -216,25 +216,25 @@ mod tests {
     fn threads_that_wait_get_company_as_long_as_the_consumer_waits() {
         let worker_pool = worker_pool(2);
         second(&worker_pool, [1.0, 0.01, 0.5]);
-        assert_eq!(worker_pool.wanted(), 3);
+        assert_eq!(worker_pool.target(), 3);
         (0..20).for_each(|_| second(&worker_pool, [1.0, 0.01, 0.5]));
-        assert_eq!(worker_pool.wanted(), 16, "no more than eight for each core");
+        assert_eq!(worker_pool.target(), 16, "no more than eight for each core");
         (0..5).for_each(|_| second(&worker_pool, [0.9, 0.01, 0.0]));
-        assert_eq!(worker_pool.wanted(), 16, "all are needed");
+        assert_eq!(worker_pool.target(), 16, "all are needed");
     }
 
     #[test]
     fn threads_that_compute_stay_as_many_as_there_are_cores() {
         let worker_pool = worker_pool(2);
         (0..5).for_each(|_| second(&worker_pool, [1.0, 0.98, 0.9]));
-        assert_eq!(worker_pool.wanted(), 2);
+        assert_eq!(worker_pool.target(), 2);
     }
 
     #[test]
     fn threads_that_wait_for_cores_of_a_busy_machine_get_no_company() {
         let worker_pool = worker_pool(2);
         (0..5).for_each(|_| busy_second(&worker_pool, [1.0, 0.3, 0.9, 0.65]));
-        assert_eq!(worker_pool.wanted(), 2);
+        assert_eq!(worker_pool.target(), 2);
         assert!((worker_pool.computing() - 0.95).abs() < 0.01, "{}", worker_pool.computing());
         (0..5).for_each(|_| busy_second(&worker_pool, [0.2, 0.02, 0.0, 0.5]));
         assert!(worker_pool.computing() < 0.9, "who is idle waits for cores, too: {}", worker_pool.computing());
@@ -244,9 +244,9 @@ mod tests {
     fn idle_threads_end_one_by_one_down_to_one() {
         let worker_pool = worker_pool(2);
         (0..PATIENCE - 1).for_each(|_| second(&worker_pool, [0.1, 0.1, 0.0]));
-        assert_eq!(worker_pool.wanted(), 2);
+        assert_eq!(worker_pool.target(), 2);
         (0..50).for_each(|_| second(&worker_pool, [0.1, 0.1, 0.0]));
-        assert_eq!(worker_pool.wanted(), 1);
+        assert_eq!(worker_pool.target(), 1);
     }
 
     #[test]
@@ -254,6 +254,6 @@ mod tests {
         let worker_pool = WorkerPool::new(Workers::Count(3), Arc::default());
         worker_pool.last.lock().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(!worker_pool.adjust(Duration::from_secs(1)));
-        assert_eq!(worker_pool.wanted(), 3);
+        assert_eq!(worker_pool.target(), 3);
     }
 }

@@ -196,7 +196,7 @@ impl State {
         if self.order != now.order {
             return Err(StateError::Order);
         }
-        if self.batch_size as u64 > limits::MOST_BATCH_SIZE || u64::from(self.world_size) > limits::MOST_WORLD_SIZE {
+        if self.batch_size as u64 > limits::MAX_BATCH_SIZE || u64::from(self.world_size) > limits::MAX_WORLD_SIZE {
             let Self { batch_size, world_size, .. } = *self;
             return Err(StateError::Numbers { batch_size, world_size });
         }

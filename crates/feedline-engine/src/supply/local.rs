@@ -83,16 +83,16 @@ impl LocalSupply {
     }
 
     /// The bytes of stored fields that a sample will need, as far as they are known before reading.
-    pub(super) fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
+    pub(super) fn needs(&self, request: SampleRequest, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
         let mut parts = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
             let part = match &field.trim {
                 Some(trim) if reading != Reading::Plain && field.fixed.is_none() => {
-                    let Sought { object, all, needed, .. } = self.seek(field, trim, wanted, reading)?;
+                    let Sought { object, all, needed, .. } = self.seek(field, trim, request, reading)?;
                     let range = needed.map_or(all.clone(), |needed| within(&all, &needed));
                     Some((object, range))
                 }
-                _ => match self.source.origin(wanted.id, &field.name) {
+                _ => match self.source.origin(request.id, &field.name) {
                     // Opening the object would wait for a request of its own. It is read when its sample is loaded.
                     Origin::Whole { store, .. } if !store.is_near() => None,
                     origin => origin.open()?,
@@ -108,19 +108,19 @@ impl LocalSupply {
         &self,
         field: &LoadedField,
         trim: &Trim,
-        wanted: SampleRequest,
+        request: SampleRequest,
         reading: Reading,
     ) -> Result<Sought, StoreError> {
-        let opened = self.source.origin(wanted.id, &field.name).open()?;
+        let opened = self.source.origin(request.id, &field.name).open()?;
         let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
         let stamp = stamp(&*object, &all);
-        let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
+        let found = trim.indexes.find(&*self.source, request.id, stamp)?;
         let mut needed = None;
         if let IndexLookup::Index(index) = &found
             && reading == Reading::Trimmed
         {
             let header = index.header();
-            let range = self.need(field, trim, wanted, &header).and_then(|need| {
+            let range = self.need(field, trim, request, &header).and_then(|need| {
                 let options = trim.decoding.options(Some(need), &|| false);
                 index.bytes_for(trim.decoding.crop(&header, need), &options).ok()
             });
@@ -135,7 +135,7 @@ impl LocalSupply {
         &self,
         field: &LoadedField,
         trim: &Trim,
-        wanted: SampleRequest,
+        request: SampleRequest,
         sought: Sought,
         reader: &Reader<'_>,
         workspace: &mut Workspace,
@@ -159,8 +159,8 @@ impl LocalSupply {
             IndexLookup::Index(_) | IndexLookup::Unknown => {
                 // Building an index pays only if a crop follows: without one the whole file is needed each time.
                 let header = read_header(&memory).ok();
-                let is_cropped = header.is_some_and(|header| self.need(field, trim, wanted, &header).is_some());
-                let make = || trim.indexes.make(wanted.id, stamp, &memory, seek);
+                let is_cropped = header.is_some_and(|header| self.need(field, trim, request, &header).is_some());
+                let make = || trim.indexes.make(request.id, stamp, &memory, seek);
                 if is_cropped { make() } else { None }
             }
         };
@@ -171,10 +171,10 @@ impl LocalSupply {
         &self,
         field: &LoadedField,
         trim: &Trim,
-        wanted: SampleRequest,
+        request: SampleRequest,
         header: &feedline_codec::Header,
     ) -> Option<Need> {
-        self.plan.chain().ahead(trim.decoder, wanted).need(&field.name, trim.decoding.facts(header))
+        self.plan.chain().ahead(trim.decoder, request).need(&field.name, trim.decoding.facts(header))
     }
 }
 
@@ -183,8 +183,8 @@ impl Supply for LocalSupply {
         ready.ready(tasks);
     }
 
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
-        self.volumes.work_hint(&self.plan, wanted)
+    fn work_hint(&self, request: SampleRequest) -> WorkHint {
+        self.volumes.work_hint(&self.plan, request)
     }
 
     fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
@@ -195,16 +195,16 @@ impl Supply for LocalSupply {
 impl LocalSupply {
     /// Loads a sample, partly from bytes that were fetched ahead.
     pub(super) fn load_with(&self, parts: &[Part], mut loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
-        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
-        let id = wanted.id;
-        let reader = Reader { parts, epoch: wanted.epoch, metrics };
+        let Loading { request, reading, ref mut sample, ref mut workspace, metrics } = loading;
+        let id = request.id;
+        let reader = Reader { parts, epoch: request.epoch, metrics };
         for field in &self.fields {
             let LoadedField { name, kind, fixed, trim } = field;
             let Some((dtype, shape)) = fixed else {
                 let encoded = match trim {
                     Some(trim) if reading != Reading::Plain => {
-                        let sought = self.seek(field, trim, wanted, reading)?;
-                        self.read_trimmed(field, trim, wanted, sought, &reader, workspace)?
+                        let sought = self.seek(field, trim, request, reading)?;
+                        self.read_trimmed(field, trim, request, sought, &reader, workspace)?
                     }
                     _ => read_whole(self.source.origin(id, name), &reader, workspace)?.into(),
                 };

@@ -143,8 +143,8 @@ impl PrefixCache {
         })
     }
 
-    fn ordinal(&self, wanted: SampleRequest) -> Ordinal {
-        self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
+    fn ordinal(&self, request: SampleRequest) -> Ordinal {
+        self.plan.source().ordinal_of(request.id).unwrap_or_default()
     }
 
     /// The records in memory, if memory may be used.
@@ -159,14 +159,14 @@ impl PrefixCache {
         Some(shelf)
     }
 
-    fn is_in_memory(&self, wanted: SampleRequest) -> bool {
-        self.memory().is_some_and(|memory| memory.has(wanted.id.0))
+    fn is_in_memory(&self, request: SampleRequest) -> bool {
+        self.memory().is_some_and(|memory| memory.has(request.id.0))
     }
 
     /// Whether a sample is cached, as far as known without reading it.
-    fn has(&self, wanted: SampleRequest) -> bool {
-        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(wanted.id.0));
-        self.is_in_memory(wanted) || on_disk().unwrap_or(false)
+    fn has(&self, request: SampleRequest) -> bool {
+        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(request.id.0));
+        self.is_in_memory(request) || on_disk().unwrap_or(false)
     }
 
     /// Whether new samples can be cached.
@@ -176,19 +176,19 @@ impl PrefixCache {
     }
 
     /// The stamp of a sample's files, if its record may outlive the run.
-    fn stamp(&self, wanted: SampleRequest) -> Result<u64, StoreError> {
+    fn stamp(&self, request: SampleRequest) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
         if self.disk.is_some() || self.memories.is_some() {
-            sample_stamp(&**self.plan.source(), wanted.id, fields)
+            sample_stamp(&**self.plan.source(), request.id, fields)
         } else {
             Ok(0)
         }
     }
 
     /// Stores a record in memory if it fits.
-    fn keep_in_memory(&self, wanted: SampleRequest, stamp: u64, record: Arc<Vec<u8>>, metrics: &Metrics) {
+    fn keep_in_memory(&self, request: SampleRequest, stamp: u64, record: Arc<Vec<u8>>, metrics: &Metrics) {
         let len = record.len();
-        if self.memory().is_some_and(|memory| memory.put(wanted.id.0, stamp, record)) {
+        if self.memory().is_some_and(|memory| memory.put(request.id.0, stamp, record)) {
             metrics.cache.add_to_memory(len);
         }
     }
@@ -197,11 +197,11 @@ impl PrefixCache {
     fn find_foregrounds(
         &self,
         cut: Cut,
-        wanted: SampleRequest,
+        request: SampleRequest,
         sample: &Sample<'_>,
         workspace: &mut Workspace,
     ) -> Result<(), NoMemory> {
-        let ahead = self.plan.chain().ahead_from(cut.0, wanted);
+        let ahead = self.plan.chain().ahead_from(cut.0, request);
         for (name, value) in sample.values() {
             if let Value::Volume(label) = value
                 && label.dtype == Dtype::U8
@@ -216,28 +216,28 @@ impl PrefixCache {
 
     fn find(
         &self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         cut: Cut,
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
         // A private memory cache needs no stamp.
-        let is_common = self.memories.is_some() && self.is_in_memory(wanted);
+        let is_common = self.memories.is_some() && self.is_in_memory(request);
         // Reading a stamp may open the file, so it is read only where a record may outlive the run.
-        let stamp = if is_common || self.disk.is_some() { self.stamp(wanted)? } else { 0 };
-        let kept = self.memory().and_then(|memory| memory.get(wanted.id.0, stamp));
+        let stamp = if is_common || self.disk.is_some() { self.stamp(request)? } else { 0 };
+        let kept = self.memory().and_then(|memory| memory.get(request.id.0, stamp));
         if kept.is_some() {
             return Ok(kept);
         }
         let Some(disk) = &self.disk else { return Ok(None) };
         let mut bytes = Vec::new();
-        if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes, |len| workspace.reserve(len))? {
+        if !self.shelf(disk, cut).get(request.id.0, stamp, &mut bytes, |len| workspace.reserve(len))? {
             return Ok(None);
         }
         // The record is intact and has the right stamp, so it is not written again.
-        disk.learn(self.ordinal(wanted));
+        disk.learn(self.ordinal(request));
         let record = Arc::new(bytes);
-        self.keep_in_memory(wanted, stamp, Arc::clone(&record), metrics);
+        self.keep_in_memory(request, stamp, Arc::clone(&record), metrics);
         Ok(Some(record))
     }
 }
@@ -257,7 +257,7 @@ impl Supply for PrefixCache {
             return self.inner.request(tasks, ready);
         }
         // A cached sample is not fetched. A sample that will be cached is fetched whole.
-        let is_here = |task: &mut Task| task.wanted(&self.plan).into_iter().all(|wanted| self.has(wanted));
+        let is_here = |task: &mut Task| task.requests(&self.plan).into_iter().all(|request| self.has(request));
         let mut tasks = tasks;
         let here: Vec<Task> = tasks.extract_if(.., is_here).collect();
         if !here.is_empty() {
@@ -283,9 +283,9 @@ impl Supply for PrefixCache {
         self.inner.traffic()
     }
 
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
-        match self.inner.work_hint(wanted) {
-            WorkHint::Search if self.has(wanted) => WorkHint::Usual,
+    fn work_hint(&self, request: SampleRequest) -> WorkHint {
+        match self.inner.work_hint(request) {
+            WorkHint::Search if self.has(request) => WorkHint::Usual,
             work_hint => work_hint,
         }
     }
@@ -296,10 +296,10 @@ impl Supply for PrefixCache {
 
     fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         let mut loading = loading;
-        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
+        let Loading { request, reading, ref mut sample, ref mut workspace, metrics } = loading;
         if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
-            && let Some(bytes) = self.find(wanted, cut, workspace, metrics)?
-            && record::read(&bytes, sample, Resume { plan: &self.plan, cut, request: wanted }, workspace)
+            && let Some(bytes) = self.find(request, cut, workspace, metrics)?
+            && record::read(&bytes, sample, Resume { plan: &self.plan, cut, request }, workspace)
                 .map_err(StoreError::from)?
                 .is_some()
         {
@@ -323,25 +323,25 @@ impl Supply for PrefixCache {
         }
     }
 
-    fn keeps(&self, wanted: SampleRequest, metrics: &Metrics) -> Option<Keeping> {
+    fn keeps(&self, request: SampleRequest, metrics: &Metrics) -> Option<Keeping> {
         let cut = self.cut(metrics)?;
-        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(wanted.id.0));
-        let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
+        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(request.id.0));
+        let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(request));
         let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
         // A file that cannot be opened fails when it is loaded, with an error that says why.
-        is_wanted.then(|| Some(Keeping { cut, stamp: self.stamp(wanted).ok()? }))?
+        is_wanted.then(|| Some(Keeping { cut, stamp: self.stamp(request).ok()? }))?
     }
 
     fn keep(
         &self,
         keeping: Keeping,
-        wanted: SampleRequest,
+        request: SampleRequest,
         sample: &Sample<'_>,
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) {
         // Another run has stored it meanwhile.
-        if self.is_in_memory(wanted) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(wanted))) {
+        if self.is_in_memory(request) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(request))) {
             return;
         }
         let len = sample.values().map(|(_, value)| value.content_bytes()).sum();
@@ -349,23 +349,23 @@ impl Supply for PrefixCache {
             return;
         }
         // Done after `reserve`, because the search needs memory too.
-        if self.find_foregrounds(keeping.cut, wanted, sample, workspace).is_err() {
+        if self.find_foregrounds(keeping.cut, request, sample, workspace).is_err() {
             return;
         }
-        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MOST_RECORD_BYTES) else { return };
+        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MAX_RECORD_BYTES) else { return };
         // The file changed while the sample was prepared, so the record must not carry its stamp.
-        if self.stamp(wanted).ok() != Some(keeping.stamp) {
+        if self.stamp(request).ok() != Some(keeping.stamp) {
             return;
         }
-        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(wanted))) {
-            if self.shelf(disk, keeping.cut).put(wanted.id.0, keeping.stamp, &bytes) {
-                disk.learn(self.ordinal(wanted));
+        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(request))) {
+            if self.shelf(disk, keeping.cut).put(request.id.0, keeping.stamp, &bytes) {
+                disk.learn(self.ordinal(request));
                 metrics.cache.add_to_disk(bytes.len());
             } else {
                 // A failed write counts as full. `Shelf::put` has logged the reason.
                 disk.is_full.store(true, Ordering::Relaxed);
             }
         }
-        self.keep_in_memory(wanted, keeping.stamp, Arc::new(bytes), metrics);
+        self.keep_in_memory(request, keeping.stamp, Arc::new(bytes), metrics);
     }
 }

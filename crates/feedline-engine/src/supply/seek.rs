@@ -28,9 +28,9 @@ pub(super) struct SeekIndexes {
 }
 
 /// Upper limit of memory for the indexes of one field, if they cannot be saved.
-const MOST_MEMORY_BYTES: u64 = 64 << 20;
+const MAX_MEMORY_BYTES: u64 = 64 << 20;
 /// A longer record counts as damaged.
-const MOST_INDEX_BYTES: usize = 64 << 20;
+const MAX_INDEX_BYTES: usize = 64 << 20;
 
 /// The result of a lookup.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl SeekIndexes {
         let below = || Path::new("seek").join(shelf_name(source, field));
         let shelf = cache_folder.map(|folder| Shelf::new(folder.clone(), below(), None));
         let memory = MemoryShelf::default();
-        memory.widen(MOST_MEMORY_BYTES);
+        memory.widen(MAX_MEMORY_BYTES);
         Self { field: field.to_owned(), shelf, memory }
     }
 
@@ -70,10 +70,11 @@ impl SeekIndexes {
             return Ok(read(&kept));
         }
         let check_len = |bytes: usize| {
-            let memory = MOST_INDEX_BYTES as u64;
-            if bytes > MOST_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
+            let memory = MAX_INDEX_BYTES as u64;
+            if bytes > MAX_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
         };
-        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, check_len) == Ok(true));
+        let is_kept =
+            self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, check_len) == Ok(true));
         Ok(if is_kept { read(&record) } else { IndexLookup::Unknown })
     }
 

@@ -35,10 +35,10 @@ pub struct Task {
 
 impl Task {
     /// The samples of this task, in slot order.
-    pub fn wanted(&self, plan: &Plan) -> Vec<SampleRequest> {
+    pub fn requests(&self, plan: &Plan) -> Vec<SampleRequest> {
         let epoch = self.epoch_path.epoch;
         let visits = plan.sequence().epoch(epoch);
-        self.positions(plan).map(|position| plan.wanted(epoch, &visits, position)).collect()
+        self.positions(plan).map(|position| plan.request_at(epoch, &visits, position)).collect()
     }
 
     /// The epoch and share that its samples belong to.

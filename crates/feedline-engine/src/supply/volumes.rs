@@ -61,33 +61,33 @@ impl Volumes {
     }
 
     /// Whether a label must be searched for its foreground before a sample can be loaded.
-    pub(super) fn work_hint(&self, plan: &Plan, wanted: SampleRequest) -> WorkHint {
+    pub(super) fn work_hint(&self, plan: &Plan, request: SampleRequest) -> WorkHint {
         let is_searched = |field: &VolumeField| {
             field.kind.is_label
-                && plan.chain().ahead_from(0, wanted).will_ask_for_foreground(&field.name)
-                && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(wanted.id.0))
+                && plan.chain().ahead_from(0, request).will_ask_for_foreground(&field.name)
+                && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(request.id.0))
         };
         if self.fields.iter().any(is_searched) { WorkHint::Search } else { WorkHint::Usual }
     }
 
     /// Loads the volumes of a sample.
     pub(super) fn load(&self, plan: &Plan, loading: Loading<'_, '_>) -> Result<(), SupplyError> {
-        let Loading { request: wanted, reading, sample, workspace, metrics } = loading;
+        let Loading { request, reading, sample, workspace, metrics } = loading;
         let mut volumes = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            volumes.push(OpenVolume::open(plan, wanted, field, workspace, metrics)?);
+            volumes.push(OpenVolume::open(plan, request, field, workspace, metrics)?);
         }
         check_shapes(&volumes)?;
         let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(()) };
         // The regions of all fields are drawn before any field is read: image and label are cropped alike.
         let mut regions = vec![None; volumes.len()];
         if reading == Reading::Trimmed {
-            let ahead = plan.chain().ahead_from(0, wanted);
+            let ahead = plan.chain().ahead_from(0, request);
             let mut failure = None;
             for (field, region) in self.fields.iter().zip(&mut regions) {
                 *region = ahead.region(&field.name, sides, &mut |label| {
                     let label = volumes.iter_mut().find(|volume| *volume.field.name == *label)?;
-                    let found = label.foreground(wanted, workspace, metrics);
+                    let found = label.foreground(request, workspace, metrics);
                     found.map_err(|error| failure = Some(error)).ok()
                 });
                 if let Some(failure) = failure.take() {
@@ -119,15 +119,15 @@ fn check_shapes(volumes: &[OpenVolume<'_>]) -> Result<(), VolumeError> {
 impl<'a> OpenVolume<'a> {
     fn open(
         plan: &Plan,
-        wanted: SampleRequest,
+        request: SampleRequest,
         field: &'a VolumeField,
         workspace: &Workspace,
         metrics: &Metrics,
     ) -> Result<Self, SupplyError> {
-        let opened = plan.source().origin(wanted.id, &field.name).open()?;
+        let opened = plan.source().origin(request.id, &field.name).open()?;
         let (object, all) = opened.expect("a volume is stored, not made");
         let stamp = stamp(&*object, &all);
-        let object = counted(object, wanted.epoch, &metrics.traffic, workspace.cancel());
+        let object = counted(object, request.epoch, &metrics.traffic, workspace.cancel());
         let file = VolumeFile::open(object, all, workspace)?;
         let (has, wants) = (file.header().channels, field.kind.channels);
         if has != wants {
@@ -139,7 +139,7 @@ impl<'a> OpenVolume<'a> {
     /// The foreground of a label: from the cache folder, or from a search of the whole label.
     fn foreground(
         &mut self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Arc<Foreground>, SupplyError> {
@@ -151,7 +151,7 @@ impl<'a> OpenVolume<'a> {
         let mut record = Vec::new();
         let is_kept = match shelf {
             Some(shelf) => {
-                let read = shelf.get(wanted.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
+                let read = shelf.get(request.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
                 read.map_err(VolumeError::from)?
             }
             None => false,
@@ -159,7 +159,7 @@ impl<'a> OpenVolume<'a> {
         let kept = is_kept.then(|| Foreground::from_bytes(&record, sides)).flatten();
         let found = match kept {
             Some(kept) => Arc::new(kept),
-            None => self.search(wanted, workspace, metrics)?,
+            None => self.search(request, workspace, metrics)?,
         };
         self.foreground = Some(Arc::clone(&found));
         Ok(found)
@@ -168,7 +168,7 @@ impl<'a> OpenVolume<'a> {
     /// Reads the whole label, finds its foreground and saves it.
     fn search(
         &mut self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Arc<Foreground>, SupplyError> {
@@ -180,7 +180,7 @@ impl<'a> OpenVolume<'a> {
         let label = Volume::packed(Memory::Heap(buffer), dtype, channels, sides, is_label);
         let found = label.foreground(workspace).map_err(VolumeError::from)?;
         if let Some(shelf) = &self.field.foregrounds {
-            shelf.put(wanted.id.0, self.stamp, &found.to_bytes());
+            shelf.put(request.id.0, self.stamp, &found.to_bytes());
         }
         self.whole = Some(label.memory);
         Ok(found)

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use feedline_data::failure::chain;
 use feedline_data::memory::NoMemory;
-use feedline_data::store::{Asked, BufferSource, Object, StoreError, Version};
+use feedline_data::store::{BufferSource, Object, PeerRequest, StoreError, Version};
 use feedline_engine::supply::{NearWorkspace, PrepareError};
 
 use super::fair::Reservation;
@@ -49,9 +49,9 @@ pub(super) fn answer(
     workspace: &mut NearWorkspace,
 ) -> Result<Answered, WireError> {
     let (done, kind) = match request.message::<Request>() {
-        Ok(asked) => {
-            let kind = asked.kind();
-            (serve_request(asked, root, shared, reservation, workspace), kind)
+        Ok(request) => {
+            let kind = request.kind();
+            (serve_request(request, root, shared, reservation, workspace), kind)
         }
         Err(error) => (Err(refused(Failure::Other, error.to_string())), "unreadable"),
     };
@@ -77,7 +77,7 @@ fn refused(failure: Failure, reason: String) -> Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let failure = match error {
-            StoreError::Memory(NoMemory::Crowded { bytes }) => return Self::NoRoom(bytes),
+            StoreError::Memory(NoMemory::NotNow { bytes }) => return Self::NoRoom(bytes),
             StoreError::Memory(NoMemory::Limited { .. }) => Failure::TooLong,
             StoreError::NotFound { .. } => Failure::NotFound,
             StoreError::Truncated { .. } => Failure::Truncated,
@@ -94,17 +94,17 @@ impl From<NoMemory> for Refusal {
 }
 
 fn serve_request(
-    asked: Request,
+    request: Request,
     root: &Root,
     shared: &Shared,
     reservation: &mut Reservation<'_>,
     workspace: &mut NearWorkspace,
 ) -> Answer {
-    match asked {
+    match request {
         Request::Hello { .. } | Request::Proof { .. } | Request::Alive => {
             Err(refused(Failure::Other, "the handshake of this client is already complete".to_owned()))
         }
-        Request::Prepare { plan, asked } => prepare(plan, &asked, shared, reservation, workspace),
+        Request::Prepare { plan, peer_request } => prepare(plan, &peer_request, shared, reservation, workspace),
         Request::Plan { text, listing } => match shared.plans.open(&text, listing) {
             Ok(()) => Ok((Reply::Planned, Vec::new())),
             Err(reason) => Err(refused(Failure::Other, reason)),
@@ -150,7 +150,7 @@ fn serve_request(
 
 fn prepare(
     plan: u128,
-    asked: &Asked,
+    peer_request: &PeerRequest,
     shared: &Shared,
     reservation: &mut Reservation<'_>,
     workspace: &mut NearWorkspace,
@@ -163,7 +163,7 @@ fn prepare(
         let failure = if matches!(error, PrepareError::Changed { .. }) { Failure::Changed } else { Failure::Other };
         refused(failure, chain(&error))
     };
-    let (bytes, mut spent) = plan.preparer.prepare(asked, workspace).map_err(failed)?;
+    let (bytes, mut spent) = plan.preparer.prepare(peer_request, workspace).map_err(failed)?;
     let len = bytes.len() as u64;
     plan.longest_reply.fetch_max(len, Ordering::Relaxed);
     // Checked after the preparation, because the length is not known before.

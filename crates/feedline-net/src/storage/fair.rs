@@ -122,7 +122,7 @@ impl FairState {
         // Replies to a client that is gone are dropped.
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         if !self.has_room(connection, bytes, limit) {
-            return Err(NoMemory::Crowded { bytes });
+            return Err(NoMemory::NotNow { bytes });
         }
         self.add(number, bytes);
         Ok(())

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use feedline_data::store::{
-    MOST_DEPTH, StoreError, Version, WALK_THREADS, WalkFolder, escaped, escaped_path, unescaped, walk,
+    MAX_DEPTH, StoreError, Version, WALK_THREADS, WalkFolder, escaped, escaped_path, unescaped, walk,
 };
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
@@ -78,8 +78,8 @@ enum FolderEntry {
 
 impl FolderLister<'_> {
     fn list_folder(&self, folder: &WalkFolder, found: &mut Listing) -> Result<Vec<WalkFolder>, StoreError> {
-        if folder.depth > MOST_DEPTH {
-            return Err(StoreError::TooDeep { path: folder.name.clone(), limit: MOST_DEPTH });
+        if folder.depth > MAX_DEPTH {
+            return Err(StoreError::TooDeep { path: folder.name.clone(), limit: MAX_DEPTH });
         }
         let opened = match self.beneath.open(&self.folder.join(unescaped(&folder.name))) {
             Ok(opened) => opened,

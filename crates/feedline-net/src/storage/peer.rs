@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared, StoreError, Traffic};
+use feedline_data::store::{Fetch, Peer, PeerRequest, Prefix, Prepared, StoreError, Traffic};
 use feedline_memory::{Mutex, MutexGuard};
 
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
@@ -60,7 +60,7 @@ enum PlanState {
 /// A request of the engine.
 struct Ask {
     prefix: Arc<Prefix>,
-    asked: Asked,
+    peer_request: PeerRequest,
     state: Mutex<AskState>,
 }
 
@@ -193,7 +193,7 @@ impl PeerShared {
         if !ask.is_pending() {
             return;
         }
-        let request = Request::Prepare { plan: ask.prefix.number, asked: ask.asked.clone() };
+        let request = Request::Prepare { plan: ask.prefix.number, peer_request: ask.peer_request.clone() };
         let (shared, of_answer) = (Arc::clone(self), Arc::clone(ask));
         let pending = self.link.begin(
             &request,
@@ -211,7 +211,7 @@ impl PeerShared {
 
     fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
         match reply {
-            Ok((Reply::Prepared(spent), bytes)) if spent.answers(&ask.asked) => ask.end(Ok((bytes, spent))),
+            Ok((Reply::Prepared(spent), bytes)) if spent.answers(&ask.peer_request) => ask.end(Ok((bytes, spent))),
             Ok((Reply::Prepared(_), _)) => ask.end(Err(self.content("the server reported impossible costs"))),
             Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_resend_plan() => {
                 let number = ask.prefix.number;
@@ -243,9 +243,9 @@ impl PeerShared {
 }
 
 impl Peer for StoragePeer {
-    fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+    fn ask(&self, prefix: &Arc<Prefix>, peer_request: PeerRequest, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
         let state = Mutex::new(AskState { done: Some(done), ..AskState::default() });
-        let ask = Arc::new(Ask { prefix: Arc::clone(prefix), asked, state });
+        let ask = Arc::new(Ask { prefix: Arc::clone(prefix), peer_request, state });
         self.0.begin(Arc::clone(&ask));
         Fetch::new(move || ask.cancel())
     }

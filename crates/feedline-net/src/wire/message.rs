@@ -1,6 +1,6 @@
 //! Messages: requests of clients, replies of the server.
 
-use feedline_data::store::{Asked, ServerCost, Version};
+use feedline_data::store::{PeerRequest, ServerCost, Version};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.
@@ -61,7 +61,7 @@ pub enum Request {
         /// The number of the plan: a hash of document and listing.
         plan: u128,
         /// The sample and its form.
-        asked: Asked,
+        peer_request: PeerRequest,
     },
     /// A whole file.
     ReadAll {

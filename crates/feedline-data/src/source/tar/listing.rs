@@ -9,7 +9,7 @@ use super::walk::Walk;
 use crate::store::{Object, StoreError};
 
 /// Upper limit of a class in bytes. Longer content is not an integer.
-const MOST_CLASS_BYTES: u64 = 64;
+const MAX_CLASS_BYTES: u64 = 64;
 
 /// The index of a shard.
 pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
@@ -27,8 +27,8 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
         }
         let sample =
             current.get_or_insert_with(|| SampleFacts { key: key.to_owned(), label: None, members: Vec::new() });
-        if extension == CLASS && member.data.end - member.data.start <= MOST_CLASS_BYTES {
-            sample.label = whole_number(&walk.content(&member.data, MOST_CLASS_BYTES, "a class")?);
+        if extension == CLASS && member.data.end - member.data.start <= MAX_CLASS_BYTES {
+            sample.label = whole_number(&walk.content(&member.data, MAX_CLASS_BYTES, "a class")?);
         }
         sample.members.push(MemberFacts { extension, data: member.data, ..MemberFacts::default() });
     }

@@ -15,7 +15,7 @@ use super::index::ENDING;
 use crate::store::{Store, StoreError};
 
 /// Upper limit of shards from one numeric pattern.
-const MOST_NUMBERED: u64 = 1_000_000;
+const MAX_NUMBERED: u64 = 1_000_000;
 /// Characters that make a path a pattern.
 const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 
@@ -202,9 +202,9 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
         return Ok(vec![pattern.to_owned()]);
     };
     let wrong =
-        || SourceError::Parameter(format!("{pattern:?} is not an ascending range of at most {MOST_NUMBERED} shards"));
+        || SourceError::Parameter(format!("{pattern:?} is not an ascending range of at most {MAX_NUMBERED} shards"));
     let (from, to): (u64, u64) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
-    if from > to || to - from >= MOST_NUMBERED {
+    if from > to || to - from >= MAX_NUMBERED {
         return Err(wrong());
     }
     // `{000..146}` pads with zeros to the width of its first number, `{0..146}` to width 1, which is none.
@@ -213,7 +213,7 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     for number in from..=to {
         // The rest of the pattern may contain further ranges.
         all.extend(numbered(&format!("{}{number:0digits$}{}", &pattern[..open], &pattern[close + 1..]))?);
-        if all.len() as u64 > MOST_NUMBERED {
+        if all.len() as u64 > MAX_NUMBERED {
             return Err(wrong());
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! In: an open object, every byte of which may be hostile. Out: its regular files, each with its name and the range of its data,
 //! which always lies inside the object. Only headers are read, a few kB at a time (from a peer a few MB). Links, folders and
-//! devices are skipped, as in WebDataset. Each step advances by at least a block, and no name exceeds [`MOST_NAME_BYTES`].
+//! devices are skipped, as in WebDataset. Each step advances by at least a block, and no name exceeds [`MAX_NAME_BYTES`].
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::store::{Object, StoreError, escaped};
 /// The alignment of everything in a tar file.
 pub(crate) const BLOCK: u64 = 512;
 /// Upper limit of a name. Tools that pack samples write shorter ones.
-const MOST_NAME_BYTES: u64 = 16 << 10;
+const MAX_NAME_BYTES: u64 = 16 << 10;
 /// Upper limit of an extended header.
-const MOST_EXTENDED_BYTES: u64 = 1 << 20;
+const MAX_EXTENDED_BYTES: u64 = 1 << 20;
 /// Bytes to read at once: a header, a small member and the next header.
 const WINDOW_BYTES: u64 = 4 << 10;
 /// The same from a peer. A larger request takes hardly longer, and contains the next headers.
@@ -71,13 +71,13 @@ impl<'a> Walk<'a> {
             let data = self.data(size)?;
             match kind {
                 EntryType::GNULongName => {
-                    let mut name = self.content(&data, MOST_NAME_BYTES, "a name")?;
+                    let mut name = self.content(&data, MAX_NAME_BYTES, "a name")?;
                     // GNU tar ends a long name with a zero byte.
                     name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
                     extended.name = Some(name);
                 }
                 EntryType::XHeader => {
-                    let text = self.content(&data, MOST_EXTENDED_BYTES, "an extended header")?;
+                    let text = self.content(&data, MAX_EXTENDED_BYTES, "an extended header")?;
                     extended.read(&text);
                 }
                 EntryType::Regular | EntryType::Continuous => {
@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
         if is_sparse {
             return Err(self.problem("a sparse file"));
         }
-        if name.len() as u64 > MOST_NAME_BYTES {
+        if name.len() as u64 > MAX_NAME_BYTES {
             return Err(self.problem(&format!("a name of {} bytes", name.len())));
         }
         // A name that is not UTF-8 becomes an escaped key.
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn names_without_end_and_sparse_files_are_refused() {
-        let long = "x".repeat(MOST_NAME_BYTES as usize + 1);
+        let long = "x".repeat(MAX_NAME_BYTES as usize + 1);
         check_refused(&packed(&[(&long, b"x")]), "limit");
         let mut header = Header::new_gnu();
         header.set_path("a.jpg").unwrap();

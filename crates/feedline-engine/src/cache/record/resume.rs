@@ -131,10 +131,10 @@ impl Resume<'_> {
 }
 
 /// The bytes of an encoded field that the crop after its decoder needs.
-fn needed_bytes(index: &SeekIndex, field: &str, plan: &Plan, wanted: SampleRequest) -> Option<Range<u64>> {
+fn needed_bytes(index: &SeekIndex, field: &str, plan: &Plan, request: SampleRequest) -> Option<Range<u64>> {
     let (decoder, decoding) = plan.chain().decoder_of(field)?;
     let header = index.header();
-    let need = plan.chain().ahead(decoder, wanted).need(field, decoding.facts(&header))?;
+    let need = plan.chain().ahead(decoder, request).need(field, decoding.facts(&header))?;
     index.bytes_for(decoding.crop(&header, need), &decoding.options(Some(need), &|| false)).ok()
 }
 

@@ -120,7 +120,7 @@ fn law_7_who_asks_for_more_than_he_reads_gets_no_more_and_others_are_turned_away
         leases += usize::from(model.scheduler.lease(id).is_some());
         model.assign_ahead();
     }
-    assert_eq!(leases, MOST_LEASES);
+    assert_eq!(leases, MAX_LEASES);
     assert!(!model.scheduler.has_room_for_job());
     model.scheduler.leave(id);
     assert!(model.scheduler.has_room_for_job());

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
+use feedline_data::store::{Form, Packing, Peer, PeerRequest, Prepared};
 use feedline_memory::Mutex;
 
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
@@ -36,11 +36,11 @@ use feedline_order::SampleRequest;
 
 /// Upper limit of requests in flight. One link needs fewer than an object store, and each answer improves the decision for later
 /// requests.
-const MOST_REQUESTS: usize = 32;
+const MAX_REQUESTS: usize = 32;
 /// Upper limit of volumes requested ahead. Each keeps the link busy for long, and later requests use a better-informed form.
 const VOLUMES_AHEAD: usize = 4;
 /// Upper limit of trials in flight.
-const MOST_TRIALS: usize = 32;
+const MAX_TRIALS: usize = 32;
 
 impl ReadAhead {
     /// Builds the supply: samples of `plan` from `peer`, with `local` as the fallback.
@@ -85,8 +85,8 @@ impl Near {
     }
 
     /// The versions of a sample's files when they were listed, if the store provides them.
-    fn stored(&self, wanted: SampleRequest) -> Vec<(String, Version)> {
-        let version = |name: &Arc<str>| match self.plan.source().origin(wanted.id, name) {
+    fn stored(&self, request: SampleRequest) -> Vec<(String, Version)> {
+        let version = |name: &Arc<str>| match self.plan.source().origin(request.id, name) {
             Origin::Whole { store, name: file } => Some((name.to_string(), store.version(file)?)),
             Origin::Part { .. } | Origin::Made => None,
         };
@@ -94,81 +94,81 @@ impl Near {
     }
 
     /// Requests, for some samples, what they would cost in other forms.
-    fn try_forms(&self, wanted: SampleRequest) {
+    fn try_forms(&self, request: SampleRequest) {
         if !self.advisor.wants_trials() {
             return;
         }
-        let (advisor, epoch) = (Arc::clone(&self.advisor), wanted.epoch);
+        let (advisor, epoch) = (Arc::clone(&self.advisor), request.epoch);
         let traffic = Arc::clone(&self.traffic);
         let done = Box::new(move |answer: Prepared| {
             traffic.add(epoch, answer.traffic);
             match answer.sample {
-                Ok((_, spent)) => advisor.note_trials(wanted, &spent),
+                Ok((_, spent)) => advisor.note_trials(request, &spent),
                 Err(error) => {
                     tracing::debug!(%error, "forms of a sample cannot be tried");
                     advisor.note_failed_trials();
                 }
             }
         });
-        let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
+        let fetch = self.peer.ask(&self.prefix, PeerRequest::Trials { request }, done);
         let mut trials = self.trials.lock();
         trials.push_back(fetch);
         // Older trials have been answered by now, or are too old to be useful.
         // Dropping a fetch cancels it, which calls out. So it happens after the lock is released.
-        let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };
+        let old = if trials.len() > MAX_TRIALS { trials.pop_front() } else { None };
         drop(trials);
         drop(old);
     }
 }
 
 impl Needs for Near {
-    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
+    fn needs(&self, request: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
         if self.peer.refuses(&self.prefix) {
-            return self.stored.needs(wanted, reading);
+            return self.stored.needs(request, reading);
         }
-        let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
+        let form = if reading == Reading::Trimmed { self.advisor.form_of(request) } else { Form::RAW };
         // A raw volume is not requested from the preparer: `load` reads only the crop's byte ranges of the stored file.
         if form == Form::RAW && self.plan.loads_volumes() {
-            self.try_forms(wanted);
+            self.try_forms(request);
             return Ok(Vec::new());
         }
-        let bytes = self.advisor.expected_bytes(wanted, form);
-        Ok(vec![ReadTarget::Sample { wanted, form, bytes, reading }])
+        let bytes = self.advisor.expected_bytes(request, form);
+        Ok(vec![ReadTarget::Sample { request, form, bytes, reading }])
     }
 
     fn renew(&self, target: &mut ReadTarget) {
-        if let ReadTarget::Sample { wanted, form, bytes, reading: Reading::Trimmed } = target
+        if let ReadTarget::Sample { request, form, bytes, reading: Reading::Trimmed } = target
             && !self.plan.loads_volumes()
         {
-            *form = self.advisor.form_of(*wanted);
-            *bytes = self.advisor.expected_bytes(*wanted, *form);
+            *form = self.advisor.form_of(*request);
+            *bytes = self.advisor.expected_bytes(*request, *form);
         }
     }
 
     fn fetch(&self, target: &ReadTarget, done: Done) -> Fetch {
-        let ReadTarget::Sample { wanted, form, .. } = *target else { return self.stored.fetch(target, done) };
-        self.try_forms(wanted);
+        let ReadTarget::Sample { request, form, .. } = *target else { return self.stored.fetch(target, done) };
+        self.try_forms(request);
         let advisor = Arc::clone(&self.advisor);
         let done = Box::new(move |answer: Prepared| {
             let bytes = answer.sample.map(|(bytes, spent)| {
-                advisor.note(wanted, &spent, bytes.len() as u64);
+                advisor.note(request, &spent, bytes.len() as u64);
                 bytes
             });
             done(Answer { bytes, traffic: answer.traffic });
         });
-        self.peer.ask(&self.prefix, Asked::Sample { wanted, form, stored: self.stored(wanted) }, done)
+        self.peer.ask(&self.prefix, PeerRequest::Sample { request, form, stored: self.stored(request) }, done)
     }
 
     fn most_requests(&self) -> usize {
-        MOST_REQUESTS
+        MAX_REQUESTS
     }
 
     fn samples_ahead(&self) -> usize {
-        if self.plan.loads_volumes() { VOLUMES_AHEAD } else { 2 * MOST_REQUESTS }
+        if self.plan.loads_volumes() { VOLUMES_AHEAD } else { 2 * MAX_REQUESTS }
     }
 
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
-        self.stored.work_hint(wanted)
+    fn work_hint(&self, request: SampleRequest) -> WorkHint {
+        self.stored.work_hint(request)
     }
 
     fn offload(&self) -> Option<OffloadReport> {
@@ -177,12 +177,12 @@ impl Needs for Near {
 
     fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         let mut loading = loading;
-        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
+        let Loading { request, reading, ref mut sample, ref mut workspace, metrics } = loading;
         let Self { plan, stored, peer, advisor, .. } = self;
         // Samples load at a steady rate, so this is a good moment to revise decisions. It returns at once if it is too early.
         advisor.observe(metrics, peer.bytes_per_second());
         let prepared = parts.iter().find_map(|part| match part.target {
-            ReadTarget::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
+            ReadTarget::Sample { request: of, form, .. } if of == request => Some((form, &part.bytes)),
             _ => None,
         });
         match prepared {
@@ -191,7 +191,7 @@ impl Needs for Near {
                     // The length comes from the peer, so memory is reserved before it is allocated.
                     workspace.reserve(Packing::unpacked_bytes(bytes))?;
                     let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
-                    let resume = Resume { plan, cut: form.cut, request: wanted };
+                    let resume = Resume { plan, cut: form.cut, request };
                     Ok(record::read(&record, sample, resume, workspace)?.is_some())
                 });
                 if read? {

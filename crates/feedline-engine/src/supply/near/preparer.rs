@@ -15,7 +15,7 @@ use feedline_data::memory::{BatchNeed, Budget, Cancel, NoMemory, Patience, Works
 use feedline_data::op::{ChainObserver, FailedOp, OpError, OpRange};
 use feedline_data::plan::Plan;
 use feedline_data::source::Origin;
-use feedline_data::store::{Asked, Form, Packing, ServerCost, StoreError, Trial, Version};
+use feedline_data::store::{Form, Packing, PeerRequest, ServerCost, StoreError, Trial, Version};
 use feedline_order::SampleRequest;
 
 use super::super::{LocalSupply, Reading, Supply, SupplyError};
@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 use crate::supply::Loading;
 
 /// Upper limit of memory for one sample.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Prepares the samples of one plan for clients.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct NearWorkspace {
 impl NearWorkspace {
     /// A workspace whose work ends when `cancel` is set.
     pub fn new(cancel: Cancel) -> Self {
-        let budget = Budget::asked(MOST_BYTES, Some(MOST_BYTES));
+        let budget = Budget::fixed(MAX_BYTES, Some(MAX_BYTES));
         Self { scratch: Workspace::new(cancel, usize::MAX), budget }
     }
 }
@@ -107,31 +107,35 @@ impl NearPreparer {
     }
 
     /// Answers a request. Returns a record and its cost.
-    pub fn prepare(&self, asked: &Asked, workspace: &mut NearWorkspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
-        let &(Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
-        if self.plan.source().ordinal_of(wanted.id).is_none() {
-            return Err(PrepareError::NoSample(wanted.id.0));
+    pub fn prepare(
+        &self,
+        peer_request: &PeerRequest,
+        workspace: &mut NearWorkspace,
+    ) -> Result<(Vec<u8>, ServerCost), PrepareError> {
+        let &(PeerRequest::Sample { request, .. } | PeerRequest::Trials { request }) = peer_request;
+        if self.plan.source().ordinal_of(request.id).is_none() {
+            return Err(PrepareError::NoSample(request.id.0));
         }
         let NearWorkspace { scratch, budget } = workspace;
         // Every request counts as needed now: the client decides the order.
         scratch.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
-        let prepared = match asked {
+        let prepared = match peer_request {
             // Checked after reading: if the file is unchanged now, the bytes read are those of the listed version.
-            Asked::Sample { form, stored, .. } => self
-                .in_form(wanted, *form, scratch)
-                .and_then(|prepared| self.check_stored(wanted, stored).map(|()| prepared)),
-            Asked::Trials { .. } => self.trials(wanted, scratch),
+            PeerRequest::Sample { form, stored, .. } => self
+                .in_form(request, *form, scratch)
+                .and_then(|prepared| self.check_stored(request, stored).map(|()| prepared)),
+            PeerRequest::Trials { .. } => self.trials(request, scratch),
         };
         scratch.end_keeping(0);
         prepared
     }
 
     /// Fails if a file of a sample changed since it was listed.
-    fn check_stored(&self, wanted: SampleRequest, stored: &[(String, Version)]) -> Result<(), PrepareError> {
+    fn check_stored(&self, request: SampleRequest, stored: &[(String, Version)]) -> Result<(), PrepareError> {
         for (field, listed) in stored {
             let is_loaded = self.plan.loaded().iter().any(|(name, _)| **name == **field);
             if is_loaded
-                && let Origin::Whole { store, name } = self.plan.source().origin(wanted.id, field)
+                && let Origin::Whole { store, name } = self.plan.source().origin(request.id, field)
                 && let Some(now) = store.version(name)
                 && now != *listed
             {
@@ -143,7 +147,7 @@ impl NearPreparer {
 
     fn in_form(
         &self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         form: Form,
         scratch: &mut Workspace,
     ) -> Result<(Vec<u8>, ServerCost), PrepareError> {
@@ -154,7 +158,7 @@ impl NearPreparer {
         // A form that is not trimmed needs the whole file, so an index would not help.
         let mut reading = if form.is_trimmed { Reading::Trimmed } else { Reading::Plain };
         let record = loop {
-            match self.record(wanted, form, reading, scratch) {
+            match self.record(request, form, reading, scratch) {
                 // The index does not match the file, or would not help.
                 Err(error) if reading == Reading::Trimmed && error.is_about_index() => reading = Reading::Plain,
                 other => break other?,
@@ -163,41 +167,40 @@ impl NearPreparer {
         // If packing does not make the record smaller, it is sent plain. So the form may change.
         let (packed, packing) = form.packing.pack(record);
         let spent = thread_cpu_time().saturating_sub(start);
-        let stored_bytes = self.stored_bytes(wanted)?;
+        let stored_bytes = self.stored_bytes(request)?;
         let form = Form { packing, ..form };
         Ok((packed, ServerCost { form, nanoseconds: spent.as_nanos() as u64, stored_bytes, ..ServerCost::default() }))
     }
 
     fn record(
         &self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         form: Form,
         reading: Reading,
         scratch: &mut Workspace,
     ) -> Result<Vec<u8>, PrepareError> {
-        let Loaded { mut sample, .. } = self.load(wanted, reading, scratch)?;
+        let Loaded { mut sample, .. } = self.load(request, reading, scratch)?;
         // The last op computes its whole result, unless the form says otherwise. The result of an approximate decoder depends on
         // the crop after it.
         let cut = form.cut.0;
         let is_whole = !form.is_trimmed && !self.plan.is_approximate();
         let range = OpRange { ops: 0..cut, whole: if is_whole { cut.saturating_sub(1)..cut } else { 0..0 } };
-        self.run(&range, wanted, &mut sample, scratch, &mut ())?;
+        self.run(&range, request, &mut sample, scratch, &mut ())?;
         if cut == 0 && form.is_trimmed {
-            self.trim(&mut sample, wanted, scratch);
+            self.trim(&mut sample, request, scratch);
         }
         record::write_parts(&sample).ok_or(PrepareError::Form)
     }
 
     fn load<'s>(
         &self,
-        wanted: SampleRequest,
+        request: SampleRequest,
         reading: Reading,
         scratch: &mut Workspace,
     ) -> Result<Loaded<'s>, PrepareError> {
         let start = thread_cpu_time();
         let mut sample = Sample::new();
-        let loading =
-            Loading { request: wanted, reading, sample: &mut sample, workspace: scratch, metrics: &self.metrics };
+        let loading = Loading { request, reading, sample: &mut sample, workspace: scratch, metrics: &self.metrics };
         self.supply.load(loading)?;
         Ok(Loaded { sample, spent: thread_cpu_time().saturating_sub(start) })
     }
@@ -205,12 +208,12 @@ impl NearPreparer {
     fn run(
         &self,
         range: &OpRange,
-        wanted: SampleRequest,
+        request: SampleRequest,
         sample: &mut Sample<'_>,
         scratch: &mut Workspace,
         observer: &mut impl ChainObserver,
     ) -> Result<(), PrepareError> {
-        let ran = self.plan.chain().run(range, wanted, sample, scratch, observer);
+        let ran = self.plan.chain().run(range, request, sample, scratch, observer);
         ran.map_err(|FailedOp { op, cause }| PrepareError::Op {
             op: self.plan.ops()[op].name().to_string(),
             source: cause.into(),
@@ -218,7 +221,7 @@ impl NearPreparer {
     }
 
     /// Cuts encoded pictures to the part that the crop after the decoder needs, if that makes them smaller.
-    fn trim(&self, sample: &mut Sample<'_>, wanted: SampleRequest, scratch: &mut Workspace) {
+    fn trim(&self, sample: &mut Sample<'_>, request: SampleRequest, scratch: &mut Workspace) {
         for (name, _) in self.plan.loaded().iter() {
             let Some((decoder, decoding)) = self.plan.chain().decoder_of(name) else { continue };
             let Ok(Value::Bytes(encoded)) = sample.get(name) else { continue };
@@ -228,7 +231,7 @@ impl NearPreparer {
                 EncodedContent::Whole { index: None } | EncodedContent::Trimmed => continue,
             };
             let header = index.header();
-            let Some(need) = self.plan.chain().ahead(decoder, wanted).need(name, decoding.facts(&header)) else {
+            let Some(need) = self.plan.chain().ahead(decoder, request).need(name, decoding.facts(&header)) else {
                 continue;
             };
             let options = decoding.options(Some(need), &|| false);
@@ -249,15 +252,15 @@ impl NearPreparer {
     }
 
     /// The stored size of a sample in bytes.
-    fn stored_bytes(&self, wanted: SampleRequest) -> Result<u64, PrepareError> {
-        let ordinal = self.plan.source().ordinal_of(wanted.id).ok_or(PrepareError::NoSample(wanted.id.0))?;
+    fn stored_bytes(&self, request: SampleRequest) -> Result<u64, PrepareError> {
+        let ordinal = self.plan.source().ordinal_of(request.id).ok_or(PrepareError::NoSample(request.id.0))?;
         let known = &self.stored[ordinal.0 as usize];
         let mut bytes = known.load(Ordering::Relaxed);
         if bytes > 0 {
             return Ok(bytes);
         }
         for (name, _) in self.plan.loaded().iter() {
-            if let Some((_, range)) = self.plan.source().origin(wanted.id, name).open()? {
+            if let Some((_, range)) = self.plan.source().origin(request.id, name).open()? {
                 bytes += range.end - range.start;
             }
         }
@@ -266,26 +269,26 @@ impl NearPreparer {
     }
 
     /// Measures a sample in all forms. Forms that fail are left out.
-    fn trials(&self, wanted: SampleRequest, scratch: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
+    fn trials(&self, request: SampleRequest, scratch: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let start = thread_cpu_time();
         let mut trials = Vec::new();
         for is_trimmed in [false, true] {
             if is_trimmed {
                 // The first access to a file is slower than later ones, so it is not measured.
-                drop(self.load(wanted, Reading::Trimmed, scratch)?);
+                drop(self.load(request, Reading::Trimmed, scratch)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
             // Each pass starts from a fresh load, because ops change the sample.
-            let Loaded { mut sample, spent } = self.load(wanted, reading, scratch)?;
+            let Loaded { mut sample, spent } = self.load(request, reading, scratch)?;
             if is_trimmed {
                 let form = Form { is_trimmed, ..Form::RAW };
-                trials.extend(self.in_form(wanted, form, scratch).ok().map(|(bytes, spent)| Trial {
+                trials.extend(self.in_form(request, form, scratch).ok().map(|(bytes, spent)| Trial {
                     form,
                     bytes: bytes.len() as u64,
                     nanoseconds: spent.nanoseconds,
                 }));
             } else if self.plan.loads_volumes() {
-                let (bytes, nanoseconds) = (self.stored_bytes(wanted)?, spent.as_nanos() as u64);
+                let (bytes, nanoseconds) = (self.stored_bytes(request)?, spent.as_nanos() as u64);
                 trials.push(Trial { form: Form::RAW, bytes, nanoseconds });
             } else {
                 pack_trials(&sample, Form::RAW, spent, &mut trials);
@@ -293,10 +296,10 @@ impl NearPreparer {
             // Later ops read only parts, so no op should compute a whole result for a trial.
             let range = OpRange { ops: 0..self.plan.ops().len(), whole: 0..0 };
             let mut each = EachForm { is_trimmed, spent, since: Duration::ZERO, trials: &mut trials };
-            self.run(&range, wanted, &mut sample, scratch, &mut each)?;
+            self.run(&range, request, &mut sample, scratch, &mut each)?;
         }
         let nanoseconds = thread_cpu_time().saturating_sub(start).as_nanos() as u64;
-        let stored_bytes = self.stored_bytes(wanted)?;
+        let stored_bytes = self.stored_bytes(request)?;
         Ok((Vec::new(), ServerCost { nanoseconds, stored_bytes, trials, ..ServerCost::default() }))
     }
 }

@@ -22,14 +22,14 @@ struct InProcess {
 }
 
 impl Peer for InProcess {
-    fn ask(&self, _: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
-        let (Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
+    fn ask(&self, _: &Arc<Prefix>, peer_request: PeerRequest, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+        let (PeerRequest::Sample { request, .. } | PeerRequest::Trials { request }) = peer_request;
         let refused = |problem: String| StoreError::Content { path: "peer".to_owned(), problem };
-        let prepared = if (self.fails)(wanted) {
+        let prepared = if (self.fails)(request) {
             Err(refused("is not prepared".to_owned()))
         } else {
             let mut workspace = self.workspace.lock();
-            self.preparer.prepare(&asked, &mut workspace).map_err(|error| refused(error.to_string()))
+            self.preparer.prepare(&peer_request, &mut workspace).map_err(|error| refused(error.to_string()))
         };
         done(Prepared { sample: prepared, traffic: Traffic::default() });
         Fetch::new(|| ())
@@ -158,7 +158,7 @@ fn what_a_peer_cannot_prepare_is_prepared_here() {
     let plan = open(&plan(&source, &ops(&["\"DecodeImage\"", "\"RandomResizedCrop\"; size = 20", TENSOR]))).unwrap();
     let expected = epochs(&Loader::new(Arc::clone(&plan), &Machine::default()), 2);
     let form = Form { cut: Cut(2), ..Form::RAW };
-    let supply = Arc::new(near(&plan, cache.path(), form, |wanted| wanted.id.0.is_multiple_of(3)));
+    let supply = Arc::new(near(&plan, cache.path(), form, |request| request.id.0.is_multiple_of(3)));
     let loader = Loader::with_supply(plan, supply, &Machine::default());
     assert!(epochs(&loader, 2) == expected);
     let came = loader.snapshot().store.candidates;

@@ -21,7 +21,7 @@ impl ReadOrder for AsNeeded {
         let reads = |TaskRequest { task, reading, .. }: &TaskRequest| {
             let (priority, reading) = (task.need().into(), *reading);
             let read = |request| SampleRead { request, reading, priority, step: None };
-            task.wanted(&self.plan).into_iter().map(read).collect()
+            task.requests(&self.plan).into_iter().map(read).collect()
         };
         tasks.iter().map(reads).collect()
     }

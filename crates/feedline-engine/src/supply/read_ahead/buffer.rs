@@ -316,7 +316,7 @@ mod tests {
     use feedline_order::{Epoch, Occurrence, SampleId};
 
     fn read(buffer: &ReadBuffer, request: SampleRequest, number: PendingNumber) -> ReadPart {
-        let target = ReadTarget::Sample { wanted: request, form: Form::RAW, bytes: 10, reading: Reading::Plain };
+        let target = ReadTarget::Sample { request, form: Form::RAW, bytes: 10, reading: Reading::Plain };
         ReadPart { request, number, part: Some(fetched(target, Ok(vec![0; 10]), &buffer.booked)) }
     }
 

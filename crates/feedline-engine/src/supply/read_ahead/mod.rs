@@ -49,7 +49,7 @@ use crate::offload::OffloadReport;
 
 /// The fraction of the memory budget that may be read ahead, in addition to the budget, and its upper limit.
 const BUDGET_SHARE: u64 = 8;
-const MOST_BYTES_AHEAD: u64 = 256 << 20;
+const MAX_BYTES_AHEAD: u64 = 256 << 20;
 /// How long closing waits for a read to end.
 const CLOSE_TIME: Duration = Duration::from_millis(800);
 
@@ -64,8 +64,8 @@ pub(crate) struct ReadAhead {
 /// Upper limit of bytes to read ahead for a plan.
 fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
     let requested = plan.config().memory_budget.map(|bytes| bytes.0);
-    let budget = Budget::asked_or_shared(requested, machine.memory_bytes, &machine.share).limit();
-    (budget / BUDGET_SHARE).min(MOST_BYTES_AHEAD)
+    let budget = Budget::fixed_or_shared(requested, machine.memory_bytes, &machine.share).limit();
+    (budget / BUDGET_SHARE).min(MAX_BYTES_AHEAD)
 }
 
 impl ReadAhead {
@@ -122,7 +122,8 @@ impl ReadAhead {
             }
         }
         drop(thread);
-        self.reads.request(tasks.into_iter().map(|task| TaskRequest { task, reading, ready: Arc::clone(ready) }).collect());
+        self.reads
+            .request(tasks.into_iter().map(|task| TaskRequest { task, reading, ready: Arc::clone(ready) }).collect());
     }
 }
 
@@ -147,8 +148,8 @@ impl Supply for ReadAhead {
         Arc::clone(&self.reads.traffic)
     }
 
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
-        self.reads.needs.work_hint(wanted)
+    fn work_hint(&self, request: SampleRequest) -> WorkHint {
+        self.reads.needs.work_hint(request)
     }
 
     fn offload(&self) -> Option<OffloadReport> {

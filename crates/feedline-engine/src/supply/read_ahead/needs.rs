@@ -14,8 +14,8 @@ use super::range::ReadTarget;
 use crate::offload::OffloadReport;
 
 /// Upper limit of requests in flight: for random access, and for long ranges.
-const MOST_REQUESTS: usize = 64;
-const MOST_LONG_REQUESTS: usize = 8;
+const MAX_REQUESTS: usize = 64;
+const MAX_LONG_REQUESTS: usize = 8;
 
 /// See the module.
 pub(in super::super) trait Needs: Send + Sync + Debug {
@@ -26,7 +26,7 @@ pub(in super::super) trait Needs: Send + Sync + Debug {
     fn samples_ahead(&self) -> usize;
 
     /// The ranges that a sample needs, or why they cannot be located.
-    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError>;
+    fn needs(&self, request: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError>;
 
     /// Updates a request just before it is sent.
     fn renew(&self, _target: &mut ReadTarget) {}
@@ -38,7 +38,7 @@ pub(in super::super) trait Needs: Send + Sync + Debug {
     fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
 
     /// Predicts the work of loading a sample.
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint;
+    fn work_hint(&self, request: SampleRequest) -> WorkHint;
 
     /// What a storage server near the data does, and why.
     fn offload(&self) -> Option<OffloadReport> {
@@ -64,17 +64,17 @@ pub(in super::super) enum Access {
 
 impl Needs for Stored {
     fn most_requests(&self) -> usize {
-        if self.access == Access::Peer { MOST_REQUESTS } else { MOST_LONG_REQUESTS }
+        if self.access == Access::Peer { MAX_REQUESTS } else { MAX_LONG_REQUESTS }
     }
 
     fn samples_ahead(&self) -> usize {
-        if self.access == Access::Peer { 2 * MOST_REQUESTS } else { 0 }
+        if self.access == Access::Peer { 2 * MAX_REQUESTS } else { 0 }
     }
 
-    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
+    fn needs(&self, request: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
         let mut parts = match self.access {
-            Access::Peer => self.local.needs(wanted, reading)?,
-            Access::Sequential => sequential_parts(&self.local, wanted)?,
+            Access::Peer => self.local.needs(request, reading)?,
+            Access::Sequential => sequential_parts(&self.local, request)?,
         };
         parts.retain(|(object, _)| self.access == Access::Sequential || object.remote().is_some());
         Ok(parts.into_iter().map(|(object, range)| ReadTarget::Range { object, range }).collect())
@@ -89,14 +89,14 @@ impl Needs for Stored {
         self.local.load_with(parts, loading)
     }
 
-    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
-        self.local.work_hint(wanted)
+    fn work_hint(&self, request: SampleRequest) -> WorkHint {
+        self.local.work_hint(request)
     }
 }
 
 /// The stored bytes of a sample that are read in sequence.
-pub(super) fn sequential_parts(local: &LocalSupply, wanted: SampleRequest) -> Result<Vec<OpenPart>, StoreError> {
-    let mut parts = local.needs(wanted, Reading::Trimmed)?;
+pub(super) fn sequential_parts(local: &LocalSupply, request: SampleRequest) -> Result<Vec<OpenPart>, StoreError> {
+    let mut parts = local.needs(request, Reading::Trimmed)?;
     parts.retain(|(object, range)| !range.is_empty() && !object.is_in_memory());
     Ok(parts)
 }

@@ -27,7 +27,7 @@ pub(in super::super) enum ReadTarget {
     /// A range of an object.
     Range { object: Arc<dyn Object>, range: Range<u64> },
     /// A sample that the peer prepares, with its estimated size in bytes.
-    Sample { wanted: SampleRequest, form: Form, bytes: u64, reading: Reading },
+    Sample { request: SampleRequest, form: Form, bytes: u64, reading: Reading },
 }
 
 impl ReadTarget {
@@ -52,7 +52,7 @@ impl ReadTarget {
         match self {
             // The address groups the parts of one object. Which object comes first does not matter.
             Self::Range { object, range } => (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end),
-            Self::Sample { wanted, .. } => (0, wanted.id.0, wanted.occurrence.0.into()),
+            Self::Sample { request, .. } => (0, request.id.0, request.occurrence.0.into()),
         }
     }
 

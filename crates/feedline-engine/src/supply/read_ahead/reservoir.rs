@@ -24,7 +24,7 @@ use crate::machine::Machine;
 /// Bytes per reader in one chunk. At 150 MB/s a disk spends thirteen times as long reading them as on a seek of 8 ms.
 const READER_BYTES: u64 = 16 << 20;
 /// Upper limit of samples in a chunk, if samples are short.
-const MOST_SAMPLES: u64 = 1 << 14;
+const MAX_SAMPLES: u64 = 1 << 14;
 /// Number of epochs whose walks are kept. A run may look across the ends of many short epochs.
 const KEPT_EPOCHS: usize = 1024;
 
@@ -93,8 +93,12 @@ impl ReservoirOrder {
                 Some(_) => self.open(epoch),
                 None => {
                     let walk = self.walk_of(epoch);
-                    let of_epoch =
-                        || tasks.iter().map(|task_request| &task_request.task).filter(|task| task.epoch_path().epoch == epoch);
+                    let of_epoch = || {
+                        tasks
+                            .iter()
+                            .map(|task_request| &task_request.task)
+                            .filter(|task| task.epoch_path().epoch == epoch)
+                    };
                     // The smallest turn of the first request is where the stream stands.
                     let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or_default();
                     let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.epoch_path().share);
@@ -114,7 +118,7 @@ fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
     let sample_bytes = reservoir.blocks.sample_bytes();
     let most = super::bytes_ahead(plan, machine);
     let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
-    let chunk = (bytes / sample_bytes).clamp(1, MOST_SAMPLES);
+    let chunk = (bytes / sample_bytes).clamp(1, MAX_SAMPLES);
     // A peer answers later, but many requests are in flight at once.
     let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * chunk) } else { 2 * chunk };
     Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank.rank)), chunk, ahead }
@@ -128,7 +132,7 @@ impl ReadOrder for ReservoirOrder {
             let steps = self.turns(&walk, task).map(|turn| turn.map(|turn| walk.step_at(self.rank, turn)));
             let (reading, priority) = (Reading::Trimmed, task.need().into());
             let read = |(request, step)| SampleRead { request, reading, priority, step };
-            task.wanted(&self.plan).into_iter().zip(steps).map(read).collect()
+            task.requests(&self.plan).into_iter().zip(steps).map(read).collect()
         };
         let reads = tasks.iter().map(reads).collect();
         let mut walk = self.walk.lock();

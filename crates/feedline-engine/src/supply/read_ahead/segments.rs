@@ -13,7 +13,7 @@ use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{Grouping, ReadRange};
 
 /// Upper limit of stored bytes that wait for threads.
-const MOST_BYTES: u64 = 128 << 20;
+const MAX_BYTES: u64 = 128 << 20;
 
 /// Whether the samples of a plan are read in this order: segments of neighbouring samples, on a disk. From a peer many samples are
 /// fetched at once, in any order.
@@ -42,13 +42,16 @@ impl ReadOrder for SegmentOrder {
             let priority = ReadPriority { round, place: source.ordinal_of(request.id).unwrap_or_default().0 };
             SampleRead { request, reading: Reading::Trimmed, priority, step: None }
         };
-        tasks.iter().map(|task_request| task_request.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
+        tasks
+            .iter()
+            .map(|task_request| task_request.task.requests(&self.plan).into_iter().map(read).collect())
+            .collect()
     }
 
     /// Beyond the limit nothing is read while threads have work (law 5).
     fn has_room(&self, _range: &ReadRange, load: &Load) -> bool {
         // With nothing held or in flight, a range may exceed the limit. Otherwise a large sample would wait for ever.
-        load.bytes < MOST_BYTES || load.soonest.is_none()
+        load.bytes < MAX_BYTES || load.soonest.is_none()
     }
 
     fn grouping(&self) -> Grouping {

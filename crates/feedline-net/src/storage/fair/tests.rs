@@ -31,7 +31,7 @@ fn work(fair: &FairQueue, megabytes: usize) -> (u64, bool) {
             fair.put_reply(reservation, reply(request.0.request, megabytes));
             (number, true)
         }
-        Err(NoMemory::Crowded { bytes }) => {
+        Err(NoMemory::NotNow { bytes }) => {
             fair.put_back(reservation, request, bytes);
             (number, false)
         }

@@ -13,7 +13,7 @@ use super::head::{Ends, IndexHead, ends_hash, headers_hash};
 use crate::store::{Object, StoreError};
 
 /// Upper limit of a field's name in bytes.
-const MOST_FIELD_NAME_BYTES: usize = 255;
+const MAX_FIELD_NAME_BYTES: usize = 255;
 /// Entries are smaller than their shard, except for very small shards.
 const SLACK_BYTES: u64 = 1 << 20;
 
@@ -127,11 +127,11 @@ impl Builder {
             None => {}
         }
         let number = self.fields.len();
-        if number == IndexEntry::MOST_FIELDS || name.len() > MOST_FIELD_NAME_BYTES {
+        if number == IndexEntry::MAX_FIELDS || name.len() > MAX_FIELD_NAME_BYTES {
             return Err(format!(
                 "has more than {} kinds of members, or one with too long an extension: {extension:?}; the extension is the \
                  part of a name after its first dot",
-                IndexEntry::MOST_FIELDS
+                IndexEntry::MAX_FIELDS
             ));
         }
         self.fields.push((name.clone(), 0));

@@ -49,7 +49,7 @@ impl FieldEntry {
 
 impl IndexEntry {
     /// Upper limit of fields in a shard.
-    pub(crate) const MOST_FIELDS: usize = 255;
+    pub(crate) const MAX_FIELDS: usize = 255;
 
     /// Bytes of an entry, for this number of fields.
     pub(crate) fn bytes(fields: usize) -> usize {

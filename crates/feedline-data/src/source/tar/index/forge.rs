@@ -8,7 +8,7 @@ use super::entry::IndexEntry;
 use super::head::{IndexHead, whole_bytes};
 
 /// Later entries are left unchanged.
-const MOST_ENTRIES: u64 = 1000;
+const MAX_ENTRIES: u64 = 1000;
 const CHECKSUM_BYTES: usize = 8;
 
 /// The bytes with valid checksums of head, entries, names and records, as far as these can be found.
@@ -18,7 +18,7 @@ pub(crate) fn forged(bytes: &[u8]) -> Vec<u8> {
     sign(&mut bytes, 0..head_bytes, 0);
     let Some(head) = bytes.get(..head_bytes as usize).and_then(IndexHead::parse) else { return bytes };
     let len = IndexEntry::bytes(head.fields.len()) as u64;
-    for sample in 0..head.samples.min(MOST_ENTRIES) {
+    for sample in 0..head.samples.min(MAX_ENTRIES) {
         let start = head.entries_at + sample * len;
         let salt = head.salt(sample);
         sign(&mut bytes, start..start + len, salt);

@@ -19,7 +19,7 @@ const CHECKSUM_BYTES: usize = 8;
 /// Bytes to read first. Nearly every head fits.
 const FIRST_READ_BYTES: u64 = 2 << 10;
 /// Upper limit of a head.
-const MOST_HEAD_BYTES: u64 = 1 << 20;
+const MAX_HEAD_BYTES: u64 = 1 << 20;
 /// Number of headers to hash, evenly spread over the shard.
 const HASHED_HEADERS: u64 = 64;
 
@@ -87,7 +87,7 @@ impl IndexHead {
         let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
         // Most heads are complete after this read. A larger one is read again as a whole below.
         index.read_at(0, &mut bytes)?;
-        let Some(len) = whole_bytes(&bytes).filter(|&len| len <= index.len().min(MOST_HEAD_BYTES)) else {
+        let Some(len) = whole_bytes(&bytes).filter(|&len| len <= index.len().min(MAX_HEAD_BYTES)) else {
             return Ok(None);
         };
         if len > bytes.len() as u64 {
@@ -120,7 +120,7 @@ impl IndexHead {
             && self.classes_at <= index_bytes
             // Each sample has at least one member, and each member at least one header block.
             && self.samples <= self.shard_bytes / BLOCK
-            && self.fields.len() <= IndexEntry::MOST_FIELDS
+            && self.fields.len() <= IndexEntry::MAX_FIELDS
             && self.labels <= self.samples
             && self.fields.iter().all(|(_, samples)| *samples <= self.samples)
             && (self.samples == 0 || (lies_inside(self.ends.first) && lies_inside(self.ends.last)))

@@ -11,9 +11,9 @@ use super::head::{IndexHead, headers_hash};
 use crate::store::{BufferSource as _, Object, StoreError};
 
 /// Upper limit of the names of classes in bytes.
-const MOST_CLASSES_BYTES: u64 = 64 << 20;
+const MAX_CLASSES_BYTES: u64 = 64 << 20;
 /// Upper limit of key and extensions in bytes. A builder never writes more.
-const MOST_NAME_RECORD_BYTES: u64 = 1 << 20;
+const MAX_NAME_RECORD_BYTES: u64 = 1 << 20;
 
 /// An open index.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl Index {
 
     /// Key and extensions of a sample.
     pub(crate) fn names(&self, sample: u64, entry: &IndexEntry) -> Result<NameRecord, IndexError> {
-        if entry.names.end - entry.names.start > MOST_NAME_RECORD_BYTES {
+        if entry.names.end - entry.names.start > MAX_NAME_RECORD_BYTES {
             return Err(IndexError::Damaged);
         }
         let mut bytes = Vec::new();
@@ -104,7 +104,7 @@ impl Index {
     pub(crate) fn classes(&self) -> Result<Option<Vec<String>>, StoreError> {
         let Some(hash) = self.head.classes_hash else { return Ok(Some(Vec::new())) };
         let len = self.head.index_bytes - self.head.classes_at;
-        if len > MOST_CLASSES_BYTES {
+        if len > MAX_CLASSES_BYTES {
             return Ok(None);
         }
         let mut bytes = Vec::new();
