@@ -194,8 +194,37 @@ def test_labels_may_be_big_endian_strided_or_lists(labels: Any) -> None:
     assert np.array_equal(found, np.asarray(labels))
 
 
-@pytest.mark.parametrize("labels", [["cat", 1, 2, 3, 4], [[1], [1, 2], [1], [1], [1]], [None] * 5, [1 + 2j] * 5])
-def test_labels_that_are_no_numbers_of_one_shape_are_refused(labels: Any) -> None:
+@pytest.mark.parametrize(
+    ("labels", "shapes"),
+    [
+        ([[1], [1, 2], [], [3], [4, 5, 6]], [(1,), (2,), (0,), (1,), (3,)]),
+        ([np.ones((n, 4), np.float32) * n for n in (2, 0, 1, 3, 1)], [(2, 4), (0, 4), (1, 4), (3, 4), (1, 4)]),
+        ([[[0, 0, 2, 2]], [], [[1, 1, 2, 2]] * 2, [], []], [(1, 4), (0, 4), (2, 4), (0, 4), (0, 4)]),
+        (np.array([[True], [True, False], [], [True], [False]], dtype=object), [(1,), (2,), (0,), (1,), (1,)]),
+    ],
+)
+def test_labels_of_different_shapes_are_delivered_as_a_list_in_every_order(labels: Any, shapes: list[Any]) -> None:
+    source = fl.array(np.zeros((5, 2), np.uint8), labels=labels)
+    expected = [np.asarray(label).reshape(shape) for label, shape in zip(labels, shapes, strict=True)]
+    dtype = np.result_type(*(label for label in expected if label.size))
+    found = source.labels
+    assert isinstance(found, list)
+    assert [label.shape for label in found] == shapes
+    loader = fl.Loader(source, batch_size=2, shuffle=True, ragged=("label",), num_workers=3)
+    for batch in loader:
+        for index, label in zip(batch["index"], batch["label"], strict=True):
+            assert (label.dtype, label.shape) == (dtype, shapes[index])
+            assert np.array_equal(label, expected[index])
+    part = source.subset([1, 4])
+    assert [label.shape for label in part.labels or []] == [shapes[1], shapes[4]]
+    with pytest.raises(fl.RaggedError, match="label"):
+        list(fl.Loader(source, batch_size=5))
+    with pytest.raises(fl.SourceError, match="whole number or a class name"):
+        source.split({"train": 0.5}, by="label")
+
+
+@pytest.mark.parametrize("labels", [["cat", 1, 2, 3, 4], [1, [1, 2], 1, 1, 1], [None] * 5, [1 + 2j] * 5])
+def test_labels_that_are_no_numbers_are_refused(labels: Any) -> None:
     with pytest.raises(fl.SourceError, match="labels"):
         fl.array(np.zeros((5, 2), np.uint8), labels=labels)
 

@@ -126,15 +126,18 @@ class Source(Displayed):
         return self._native.keys()
 
     @property
-    def labels(self) -> npt.NDArray[Any] | None:
+    def labels(self) -> npt.NDArray[Any] | list[npt.NDArray[Any]] | None:
         """The labels of the samples, in the source's order. ``None`` if the source has none.
 
+        An array with one entry per sample, or a list of arrays if the shapes of the labels differ.
         Also ``None`` if the labels are arrays in files, such as those of :func:`volumes`.
 
         >>> fl.array(np.zeros((3, 2)), labels=["dog", "cat", "dog"]).labels
         array([1, 0, 1])
         """
         labels = self._native.labels()
+        if isinstance(labels, list):
+            return [np.asarray(label) for label in labels]
         return None if labels is None else np.asarray(labels)
 
     def split(
@@ -257,7 +260,8 @@ def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None)
     """Use lists of files, one list per field: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
     All lists have the same length. ``labels`` has one entry per sample: numbers or bool of any dtype and shape, or the
-    names of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists.
+    names of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists. If the
+    shapes of the labels differ, such as the boxes of a picture, give the loader ``ragged=("label",)``.
 
     >>> fl.files({"image": ["a.jpg", "b.jpg"]}, labels=["dog", "cat"]).classes
     ['cat', 'dog']
@@ -347,13 +351,36 @@ def _opened_again(spec: dict[str, Any], identity: int) -> Source:
     return source
 
 
-def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | list[str] | None:
+def _label_parts(
+    labels: Labels | None,
+) -> tuple[str, list[int], bytes] | tuple[str, list[list[int]], bytes] | list[str] | None:
     if labels is None:
         return None
     if len(labels) > 0 and all(isinstance(label, str) for label in labels):
         return [str(label) for label in labels]
+    arrays = _ragged_arrays(labels)
+    if arrays is not None:
+        return arrays[0].dtype.name, [list(array.shape) for array in arrays], b"".join(map(np.ndarray.tobytes, arrays))
     values = _plain_array("labels", labels)
     return values.dtype.name, list(values.shape[1:]), values.tobytes()
+
+
+def _ragged_arrays(labels: Labels) -> list[npt.NDArray[Any]] | None:
+    """Return one array per label with a common dtype if their shapes differ; ``None`` if all shapes are the same."""
+    if isinstance(labels, np.ndarray) and labels.dtype.kind != "O":
+        return None
+    try:
+        arrays = [np.asarray(label) for label in labels]
+    except ValueError as error:
+        raise SourceError(f"labels: {error}") from error
+    filled = [array for array in arrays if array.size > 0]
+    if len({array.shape for array in arrays}) < 2 or not filled or min(array.ndim for array in arrays) == 0:
+        return None
+    # An empty list has neither a dtype nor the sides of the others: [] among boxes of shape (k, 4) is (0, 4).
+    dtype = np.result_type(*filled)
+    rest = filled[0].shape[1:]
+    arrays = [array if array.ndim > len(rest) else np.zeros((0, *rest), dtype) for array in arrays]
+    return [_plain_array("labels", array.astype(dtype, copy=False)) for array in arrays]
 
 
 def _plain_array(what: str, values: Any) -> npt.NDArray[Any]:

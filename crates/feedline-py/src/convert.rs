@@ -76,6 +76,8 @@ pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
 pub(crate) enum LabelParts {
     /// The name of the element type, the shape of one label, the bytes of all.
     Numbers(String, Vec<usize>, Vec<u8>),
+    /// The name of the element type, the shape of each label, the bytes of all.
+    Ragged(String, Vec<Vec<usize>>, Vec<u8>),
     /// The name of each sample's class.
     Names(Vec<String>),
 }
@@ -87,6 +89,9 @@ pub(crate) fn labels(py: Python<'_>, parts: Option<LabelParts>) -> PyResult<Opti
         Some(LabelParts::Names(names)) => Some(Labels::of_names(&names)),
         Some(LabelParts::Numbers(name, shape, bytes)) => {
             Some(Labels::new(dtype(&name)?, shape, bytes).map_err(|error| source_error(py, error))?)
+        }
+        Some(LabelParts::Ragged(name, shapes, bytes)) => {
+            Some(Labels::ragged(dtype(&name)?, shapes, bytes).map_err(|error| source_error(py, error))?)
         }
     })
 }

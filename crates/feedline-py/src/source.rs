@@ -126,11 +126,16 @@ impl Source {
         py.detach(|| (0..self.0.len()).map(|ordinal| self.0.key(id(ordinal)).into_owned()).collect())
     }
 
-    /// The labels of the samples, in the source's order. `None` if it has none.
-    fn labels(&self, py: Python<'_>) -> Option<Array> {
-        let (dtype, shape, bytes) = py.detach(|| Labels::of(&*self.0))?.into_parts();
-        let shape = [&[self.__len__()], &*shape].concat();
-        Some(Array::owned(dtype, shape, bytes))
+    /// The labels of the samples, in the source's order: one array, or a list of arrays if their shapes differ. `None` if it has
+    /// none.
+    fn labels(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(labels) = py.detach(|| Labels::of(&*self.0)) else { return Ok(None) };
+        let array = |shape: Vec<usize>, bytes: &[u8]| Array::owned(labels.dtype(), shape, bytes.to_vec());
+        if let Some((shape, bytes)) = labels.uniform() {
+            return Ok(Some(Py::new(py, array([&[self.__len__()], shape].concat(), bytes))?.into_any()));
+        }
+        let each = labels.each().map(|(shape, bytes)| array(shape.to_vec(), bytes));
+        Ok(Some(each.collect::<Vec<_>>().into_pyobject(py)?.unbind()))
     }
 
     /// A short description: kind and place, such as `folder "data/train"`.

@@ -199,6 +199,10 @@ impl Source for ArraySource {
         }
     }
 
+    fn made_shape(&self, id: SampleId, field: &str) -> Option<Vec<usize>> {
+        self.labels.as_ref().filter(|_| field != self.field)?.made_shape(id)
+    }
+
     fn key(&self, id: SampleId) -> Cow<'_, str> {
         format!("{:08}", id.0).into()
     }

@@ -101,6 +101,10 @@ impl Source for FilesSource {
         }
     }
 
+    fn made_shape(&self, id: SampleId, _field: &str) -> Option<Vec<usize>> {
+        self.labels.as_ref()?.made_shape(id)
+    }
+
     fn key(&self, id: SampleId) -> Cow<'_, str> {
         self.fields[0].1[id.0 as usize].as_str().into()
     }

@@ -84,6 +84,11 @@ pub trait Source: Send + Sync + Debug {
         unreachable!("{field:?} is stored")
     }
 
+    /// The shape of a generated field, if it differs between samples. Otherwise its kind has it.
+    fn made_shape(&self, _id: SampleId, _field: &str) -> Option<Vec<usize>> {
+        None
+    }
+
     /// The name of a sample, for people.
     fn key(&self, id: SampleId) -> Cow<'_, str>;
 

@@ -200,7 +200,14 @@ impl LocalSupply {
         let reader = Reader { parts, epoch: request.epoch, metrics };
         for field in &self.fields {
             let LoadedField { name, kind, fixed, trim } = field;
-            let Some((dtype, shape)) = fixed else {
+            // A generated field may have another shape in each sample, such as the boxes of a picture.
+            let ragged = match kind {
+                Kind::Tensor { dtype, .. } if fixed.is_none() => {
+                    self.source.made_shape(id, name).map(|shape| (*dtype, shape))
+                }
+                _ => None,
+            };
+            let Some((dtype, shape)) = fixed.as_ref().or(ragged.as_ref()) else {
                 let encoded = match trim {
                     Some(trim) if reading != Reading::Plain => {
                         let sought = self.seek(field, trim, request, reading)?;
@@ -249,7 +256,7 @@ fn read_whole<'s>(
             Ok(memory)
         }
         Origin::Part { object, range } => read_range(&*object, range, reader, workspace),
-        Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
+        Origin::Made => unreachable!("a source knows the shape of what it generates: see check_source"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use feedline_data::batch::FieldData;
+use feedline_data::batch::{FieldData, Kind};
 use feedline_data::plan::Registry;
 use feedline_data::source::{Opener, Origin, Source};
 use feedline_data::store::Store;
@@ -26,7 +26,12 @@ pub fn check_source(source: &dyn Source, registry: &Registry) {
         for (field, kind) in source.fields().iter() {
             match source.origin(id, field) {
                 Origin::Made => {
-                    let (dtype, shape) = kind.fixed().expect("what a source makes has a known shape");
+                    let ragged = || match kind {
+                        Kind::Tensor { dtype, .. } => Some((*dtype, source.made_shape(id, field)?)),
+                        _ => None,
+                    };
+                    let made = kind.fixed().or_else(ragged);
+                    let (dtype, shape) = made.expect("a source knows the shape of what it generates");
                     let bytes = shape.iter().product::<usize>() * dtype.bytes();
                     let (mut first, mut second) = (vec![1; bytes], vec![2; bytes]);
                     source.make(id, field, &mut first);
