@@ -39,14 +39,14 @@ class Diagnosis:
         plan: Plan,
         machine: Machine,
         trainer: tuple[Callable[[list[tuple[str, Any]]], object], Callable[[], object]],
-        tell: Callable[[str], object],
-        course: tuple[float, bool],
+        report: Callable[[str], object],
+        settings: dict[str, float],
     ) -> Diagnosis: ...
     def try_remedy(
         self,
         name: str,
         trainer: tuple[Callable[[list[tuple[str, Any]]], object], Callable[[], object]],
-        tell: Callable[[str], object],
+        report: Callable[[str], object],
     ) -> TriedRemedy: ...
     def to_dict(self) -> dict[str, Any]: ...
     def text(self) -> str: ...

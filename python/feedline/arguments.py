@@ -25,6 +25,7 @@ def short(value: object) -> str:
 
 def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int = 2**63 - 1) -> int:
     """Return ``value`` as an int if it is a whole number from ``least`` to ``most``; raise otherwise."""
+    # bool is a subclass of int, but True is no number of samples.
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         bounds = f"from {least} on" if most == 2**63 - 1 else f"from {least} to {most}"

@@ -47,11 +47,13 @@ class Wrapped(Generic[B]):
         """Yield the batches unchanged. Record how long each was waited for and how long the step took."""
         epoch, self._epoch = self._epoch, self._epoch + 1
         if self._children is None:
+            # Created before the first batch: processes that start from now on are the loader's workers.
             self._children = ChildProcesses()
         before = _own()
         asked = time.perf_counter()
         for batch in self._batches:
             waited = time.perf_counter() - asked
+            # The clocks of the wait are stopped, so reading /proc does not count as waiting.
             self._children.look()
             after = _own()
             received = time.perf_counter()
@@ -79,6 +81,7 @@ class Wrapped(Generic[B]):
                 is_over = seconds is not None and time.perf_counter() - start >= seconds
                 if is_over or (batches is not None and count >= batches):
                     return self.report()
+            # An iterator that is used up yields nothing more. Without this check the loop would never end.
             if count == before or (seconds is None and batches is None):
                 return self.report()
 
@@ -117,6 +120,8 @@ def _samples(batch: Any) -> int:
     """Return the number of samples of a batch, or 1 if its structure does not show it."""
     first = next(iter(batch.values()), None) if isinstance(batch, dict) else batch
     if isinstance(first, (tuple, list)) and first:
+        # A list of arrays is a tuple of fields, (images, labels). A list of other things is one field with an entry
+        # per sample.
         return _samples(first[0]) if hasattr(first[0], "shape") else len(first)
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape is not None and len(shape) > 0 else 1

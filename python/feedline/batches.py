@@ -28,6 +28,7 @@ def to_batch(
 def converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:
     """Return the function that makes an array of a framework over the engine's memory, without a copy."""
     if framework == "torch":
+        # Imported here, so that programs without torch never import it.
         from feedline.torch import to_tensor
 
         return to_tensor

@@ -55,6 +55,7 @@ class ChildProcesses:
         for process, counted in _descendants():
             if counted is None:  # It is about to end.
                 continue
+            # A new process counts from its start, an older one only from its first reading.
             before = counted if process in self._older else _Counted()
             seen = self._seen.setdefault(process, _Seen(clock, clock, before, before))
             seen.until, seen.now = clock, counted
@@ -94,6 +95,8 @@ def _descendants() -> list[tuple[tuple[int, str], _Counted | None]]:
         for child in children:
             stat = _stat(child)
             if stat is not None:
+                # Field 22 of /proc/PID/stat is the start time. The first two fields are cut off, and lists count from
+                # 0.
                 found.append(((child, stat[19]), _counted(child, stat)))
     return found
 
@@ -131,4 +134,5 @@ def _counted(process: int, stat: list[str]) -> _Counted | None:
             read = int(file.readline().split()[1])
     except (OSError, ValueError, IndexError):
         return None
+    # Field 42 is the time that the process waited for block devices, in clock ticks.
     return _Counted(total / 1e9, int(stat[39]) / os.sysconf("SC_CLK_TCK"), read)

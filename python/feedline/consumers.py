@@ -42,6 +42,7 @@ class Consumers:
             return self._take()
         with self._changed:
             while self._ended is None and number in self._present and self._turn != number:
+                # Python handles Ctrl-C between waits, so a wait has to be short.
                 if not self._changed.wait(_SIGNAL_CHECK_SECONDS):
                     self._check()
             if self._ended is not None:
@@ -49,6 +50,7 @@ class Consumers:
             if number not in self._present:
                 raise StopIteration
         try:
+            # Without the lock: this may wait for a batch. No other consumer can come here, because it is not its turn.
             batch = self._take()
         except BaseException as error:  # Also Ctrl-C: the other consumers would wait for ever.
             with self._changed:
@@ -56,6 +58,7 @@ class Consumers:
                 self._changed.notify_all()
             raise
         with self._changed:
+            # The consumer may have left while it waited. Then the turn has passed on already.
             if self._turn == number:
                 self._pass_on()
         return batch
@@ -75,6 +78,7 @@ class Consumers:
 
     def _pass_on(self) -> None:
         others = sorted(self._present - {self._turn}) or [self._turn]
+        # The next higher number, or the lowest one after the highest.
         self._turn = next((other for other in others if other > self._turn), others[0])
         self._changed.notify_all()
 
@@ -100,5 +104,6 @@ class Consumer:
 
     def __del__(self) -> None:
         """Leave the epoch."""
+        # __init__ may have failed before it set the attribute.
         if hasattr(self, "_shared"):
             self.close()

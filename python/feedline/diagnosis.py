@@ -87,7 +87,8 @@ class Diagnosis(Displayed):
         """
         name = remedy if isinstance(remedy, str) else remedy["change"]
         with self._trainer as functions:
-            tried = self._native.try_remedy(str(name), functions, _tell)
+            tried = self._native.try_remedy(str(name), functions, _print_progress)
+        # The trial is now part of the findings.
         self._found = self._native.to_dict()
         return tried
 
@@ -148,9 +149,9 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
         raise ClosedError("this Loader is closed; give one that is not")
     trainer = _Trainer(loader._batch, step)
     machine = environment.machine(loader.plan._native.rank[1])
-    course = (float(seconds), bool(tables))
+    settings = {"seconds": float(seconds), "tables": bool(tables)}
     with trainer as functions:
-        native = _feedline.Diagnosis.examine(loader.plan._native, machine, functions, _tell, course)
+        native = _feedline.Diagnosis.examine(loader.plan._native, machine, functions, _print_progress, settings)
     return Diagnosis(native, trainer)
 
 
@@ -165,6 +166,7 @@ class _Trainer:
         return self._receive, self._work
 
     def __exit__(self, *_: object) -> None:
+        # A kept batch would keep its slab from being reused.
         self._latest = None
 
     def _receive(self, fields: list[tuple[str, Any]]) -> None:
@@ -179,7 +181,7 @@ class _Trainer:
             raise FeedlineError(f"the step raised {type(error).__name__}: {error}") from error
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 

@@ -47,4 +47,5 @@ def listed(names: list[str], most: int = 8) -> str:
 
 
 def _text(value: object) -> str:
+    # Paths and class names come from the user and may contain markup.
     return html.escape(str(value))

@@ -56,6 +56,7 @@ def launched_rank() -> tuple[str, int, int] | None:
     """Return the launcher, the rank and the world size; ``None`` if no launcher set them."""
     for launcher, rank_name, world_name in RANK_VARIABLES:
         rank, world = os.environ.get(rank_name), os.environ.get(world_name)
+        # A batch script is one process, although SLURM_NTASKS counts those of its later steps.
         if launcher == "SLURM" and os.environ.get(SLURM_STEP) is None:
             continue
         if rank is not None and world is not None and rank.isdecimal() and world.isdecimal():
@@ -88,6 +89,7 @@ def local_ranks(world_size: int) -> int:
         if counts and node.isdecimal() and int(node) < len(counts):
             return counts[int(node)]
     address = os.environ.get(MASTER_ADDRESS, "")
+    # A process group that meets on loopback cannot span machines.
     is_here = address in ("localhost", "::1") or address.startswith("127.")
     return max(world_size, 1) if is_here else 1
 
@@ -113,6 +115,7 @@ def ranks_on_own_cores(ranks: int) -> int:
         own, all_cores = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(os.getppid()))
     except (OSError, AttributeError):
         return ranks
+    # Rounded up. With its fair share or less, this rank has its cores for itself.
     fair = -(-max(own, all_cores) // ranks)
     return max(1, own // min(own, fair))
 
@@ -131,6 +134,7 @@ def memory_bytes() -> int | None:
     """Return the memory this process may use: the machine's, or its cgroup's limit if that is lower."""
     limits = []
     with contextlib.suppress(ValueError, OSError):
+        # A container sees the memory of its host here. Its own limit is in the cgroup.
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

@@ -28,6 +28,7 @@ class TorchSampler:
 
     def __call__(self, epoch: int) -> list[int]:
         """Draw the samples of an epoch."""
+        # Samplers such as DistributedSampler derive their order from the epoch.
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
         with _seeded(self.sampler, self.seed, epoch):
@@ -54,6 +55,7 @@ def by_epoch(sampler: Any, seed: object, indices: Callable[[], list[int]]) -> Ep
         return function
     if not isinstance(sampler, Iterable):
         return None
+    # Listing the indices may take a while for a large source, so it happens only for torch samplers.
     own = indices()
     return TorchSampler(sampler, seed, None if own == list(range(len(own))) else tuple(own))
 
@@ -66,6 +68,7 @@ def _seeded(sampler: Any, seed: object, epoch: int) -> Iterator[None]:
         yield
         return
     digest = hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=8).digest()
+    # torch.manual_seed takes a signed 64-bit number, so the top bit is dropped.
     number = int.from_bytes(digest, "little") >> 1
     if getattr(sampler, "generator", None) is not None:
         sampler.generator.manual_seed(number)

@@ -22,6 +22,7 @@ class Iteration:
         self, native: _feedline.Loader, to_batch: Callable[[list[tuple[str, Any]]], Any], loader: object
     ) -> None:
         """Begin an epoch of a stream. ``to_batch`` converts its batches. ``loader`` is kept alive."""
+        # Set first: __del__ also runs if `begin` raises.
         self._is_open = False
         self._native, self._to_batch = native, to_batch
         # Only live loaders are closed at exit, and a stream with threads must be closed.
@@ -69,6 +70,7 @@ def _unless_exiting(call: Callable[[], T]) -> T:
     try:
         return call()
     except ClosedError:
+        # SystemExit in a daemon thread ends that thread only, and prints nothing.
         if exiting() and threading.current_thread().daemon:
             raise SystemExit from None
         raise

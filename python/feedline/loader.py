@@ -111,6 +111,7 @@ class Loader(Displayed):
         **unknown: NoReturn,
     ) -> None:
         """Check all arguments. Nothing is read or started before the first batch is requested."""
+        # First, so that a user of another loader gets a useful message before any other check.
         refuse_keywords(unknown)
         if not isinstance(source, Source):
             makers = "fl.folder, fl.tar, fl.files, fl.array, fl.volumes or fl.synthetic"
@@ -123,6 +124,7 @@ class Loader(Displayed):
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
         given = placement.given(rank, world_size, mesh)
+        # A sampler that depends on the epoch is called once now, so that its errors show at once.
         by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
         stream = plan_settings.of_stream(
             batch_size=batch_size,
@@ -138,6 +140,7 @@ class Loader(Displayed):
         run = plan_settings.of_run(
             num_workers=num_workers, memory_budget=memory_budget, cache=cache, order=order, tuning=tuning
         )
+        # Arguments take precedence over the process group and the environment.
         ranks = tuple(given or placement.found())
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
         self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
@@ -178,10 +181,12 @@ class Loader(Displayed):
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
+        # Kept until the first iteration: another rank may have to load it again.
         self._loaded: dict[str, Any] | None = None
         self._has_begun = False
         self._follows_group = placement.has_process_group()
         self._metrics = None if metrics is None else serve(self._native, metrics)
+        # The engine's threads must end before the interpreter tears itself down.
         close_at_exit(self)
 
     def _place(self) -> None:
@@ -204,6 +209,7 @@ class Loader(Displayed):
 
     def _switch(self, plan: Plan) -> None:
         """Continue with another plan, from the same epoch or from the loaded state."""
+        # Opened before the old stream is closed. If it fails, the loader stays as it was.
         native = open_loader(plan._native, self._share)
         try:
             if self._loaded is not None:
@@ -214,6 +220,7 @@ class Loader(Displayed):
             native.close()
             raise
         before, address = self._native, self.metrics_address
+        # The old server must release its address before the new one listens there.
         if self._metrics is not None:
             self._metrics.close()
         self._plan, self._native = plan, native
@@ -221,7 +228,9 @@ class Loader(Displayed):
         self._metrics = None if address is None else serve(native, address)
 
     def _begin(self) -> Iteration:
+        # Lightning and others initialise the process group after they create their loaders.
         self._place()
+        # The sampler may choose other samples for this epoch.
         self._sample(self._native.epoch)
         self._loaded, self._has_begun = None, True
         return Iteration(self._native, self._batch, self)
@@ -268,6 +277,7 @@ class Loader(Displayed):
         >>> [len(next(batches)["index"]) for _ in range(3)]
         [4, 4, 4]
         """
+        # An epoch without batches would loop for ever.
         while len(self) > 0:
             yield from self
 
@@ -299,6 +309,7 @@ class Loader(Displayed):
         """
         epoch = whole("epoch", epoch, 0)
         self._place_before_use()
+        # A loaded state stays valid if its own epoch is set.
         if epoch != self._native.epoch:
             self._loaded = None
         self._native.set_epoch(epoch)

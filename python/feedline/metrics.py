@@ -29,6 +29,7 @@ def serve(loader: _feedline.Loader, address: str) -> _feedline.Metrics:
 
 @functools.cache
 def _register_fork() -> None:
+    # Registered with the first server, so that importing the package has no side effect.
     os.register_at_fork(after_in_child=_leave)
 
 

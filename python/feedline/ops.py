@@ -74,8 +74,10 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, (bool, int, float, str)):
         return value
+    # NumPy scalars and arrays, and torch tensors.
     if hasattr(value, "tolist"):
         return value.tolist()
+    # dtypes: np.float16 has a name, torch.float16 prints as "torch.float16".
     name = getattr(value, "__name__", None) or str(value)
     return name.removeprefix("torch.")
 
@@ -372,6 +374,7 @@ class Map(Op):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function by its name, or by cloudpickle if the program uses it."""
+        # A dataclass would pickle the function by reference, which fails for lambdas.
         fn = self.fn if isinstance(self.fn, str) else _pickled(self.fn)
         return _unpickled, (fn, self.on, self.deterministic, self.version)
 

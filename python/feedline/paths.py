@@ -21,11 +21,13 @@ def path_text(path: AnyPath) -> str:
     if b"://" in os.fsencode(given):
         return os.fsdecode(given)
     parts: list[str] = []
+    # fsencode turns the surrogates of undecodable names back into their bytes.
     rest = os.fsencode(os.path.expanduser(given))
     while rest:
         try:
             valid, invalid, rest = rest.decode(), b"", b""
         except UnicodeDecodeError as error:
+            # Decode up to the bad bytes, escape these, and continue behind them.
             valid, invalid, rest = rest[: error.start].decode(), rest[error.start : error.end], rest[error.end :]
         parts.append(_LOOKS_ESCAPED.sub(r"\\x5c", valid))
         parts.extend(f"\\x{byte:02x}" for byte in invalid)

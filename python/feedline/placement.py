@@ -59,6 +59,7 @@ def likely() -> Placement:
     group, launched = _process_group(), environment.launched_rank()
     if group is not None or launched is not None:
         _, rank, world_size = group or launched or ("", 0, 1)
+        # A nonsensical environment is reported when the loader is created, not here.
         if rank < world_size <= _MAX_RANKS:
             return Placement(rank, world_size)
     return ALONE
@@ -83,6 +84,7 @@ def found() -> Placement:
         placement = _checked(rank, world_size)
         return _announced(f"the environment of {launcher}", placement)
     library, rank, world_size = group
+    # A world size of 1 says nothing: torchrun also sets it for single processes.
     if launched is not None and launched[2] > 1 and launched[2] != world_size:
         launcher, _, started = launched
         raise PlanError(
@@ -101,6 +103,7 @@ _announced_before: set[Placement] = set()
 
 def _announced(origin: str, placement: Placement) -> Placement:
     """Log a placement once, because the user did not ask for it."""
+    # Several loaders of one program would repeat the same message.
     if placement.world_size == 1 or placement in _announced_before:
         return placement
     _announced_before.add(placement)
@@ -115,6 +118,7 @@ def _announced(origin: str, placement: Placement) -> Placement:
 
 def _process_group() -> tuple[str, int, int] | None:
     """Return the library, the rank and the world size of the process group, if the program has initialised one."""
+    # Looked up, never imported: a program that uses a process group has imported it.
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return "torch.distributed", torch.get_rank(), torch.get_world_size()

@@ -66,6 +66,7 @@ class Plan(Displayed):
         """Return the plan with the samples of an epoch, if a sampler chooses new ones for each epoch."""
         if self._sampler is None or epoch == self._epoch:
             return self
+        # Only the sampler's list changes. Source, ops and all other settings stay.
         settings = self._native.settings | {"sampler": to_plan(self._sampler(epoch))}
         ops = [op._to_native() for op in self._ops or ()]
         native = _feedline.Plan(self._native.source, ops, settings, self._native.config, self._native.rank)
@@ -105,6 +106,7 @@ class Plan(Displayed):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle source, ops and settings. The unpickling process opens the source itself, for its own rank."""
+        # A plan from TOML has no Python ops. Its text describes them.
         if self._ops is None:
             return _from_trusted, (self.to_toml(),)
         parts = (self.source, self._ops, self._native.settings, self._native.config, self._sampler, self._epoch)

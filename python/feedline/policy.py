@@ -66,6 +66,7 @@ def cache(
 
     >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, cache=fl.cache(ram="4GB"))
     """
+    # A cache without room would silently do nothing.
     if ram is None and disk is None:
         raise PlanError('cache() needs ram=..., disk=... or both, e.g. fl.cache(ram="4GB")')
     if form not in (None, "encoded", "decoded", "resized"):

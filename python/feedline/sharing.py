@@ -62,6 +62,7 @@ def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
     machine = environment.machine(world_size)
     if wanted is None:
         return _feedline.Loader(plan, machine)
+    # Some plans cannot be shared, for example with ops.Map. The job then works alone, with a warning.
     if plan.unshared is not None:
         _log.warning("share: this loader prepares its samples itself: %s", plan.unshared)
         return _feedline.Loader(plan, machine)
@@ -70,5 +71,6 @@ def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
     socket, command = wanted.socket, None
     if socket is None:
         socket = environment.node_socket()
+        # The same interpreter, so that the node has the same version as this job.
         command = [sys.executable, "-m", "feedline", "node", "--until-idle", "--socket", socket]
     return _feedline.Loader.shared(plan, machine, socket, command, wanted.on_loss == "continue")

@@ -48,6 +48,7 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
 
 def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
     """Return the shuffle as a setting of a plan."""
+    # Before the check of numbers: 1 is no way to shuffle, but True is.
     if isinstance(shuffle, (bool, np.bool_)):
         return bool(shuffle)
     if not isinstance(shuffle, Reservoir):
@@ -62,5 +63,6 @@ def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
     is_number = isinstance(size, (int, float, np.integer, np.floating)) and not isinstance(size, bool)
     if not is_number or not size > 0:
         raise PlanError(f"size is {size!r}; it is a number of samples, or a part of them such as 0.1")
+    # A whole number counts samples. A float is a fraction, so 1.0 means all of them.
     table["size"] = int(size) if isinstance(size, (int, np.integer)) else float(size)
     return table

@@ -158,6 +158,7 @@ class Source(Displayed):
         by_label = _is_by_label("split()", seed, by)
         if not isinstance(parts, Mapping):
             raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}')
+        # Fractions such as 0.1 are not exact in binary, so sums are compared with a tolerance.
         total = sum(parts.values())
         if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
             raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
@@ -165,6 +166,7 @@ class Source(Displayed):
         start = 0.0
         for name, fraction in parts.items():
             end = min(start + fraction, 1.0)
+            # The last part must reach exactly to the end, or a sample would be lost to rounding.
             end = 1.0 if abs(end - 1.0) < 1e-9 else end
             sources[name] = Source(self._native.share(seed, start, end, by_label))
             start = end
@@ -294,6 +296,7 @@ def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, fie
     if isinstance(data, (str, bytes, os.PathLike)):
         return Source(_feedline.Source.array_file(path_text(data), field, _label_parts(labels)))
     plain = _plain_array("array()", data)
+    # The engine reads the array's memory in place. It keeps `plain` alive.
     address: int = plain.__array_interface__["data"][0]
     shape, parts = list(np.shape(data)), _label_parts(labels)
     return Source(_feedline.Source.array_memory(plain, address, plain.dtype.name, shape, field, parts))
@@ -343,6 +346,7 @@ def _open(params: dict[str, Any]) -> Source:
 
 def _opened_again(spec: dict[str, Any], identity: int) -> Source:
     source = _open(spec)
+    # Resuming over other files would deliver other samples without a word.
     if source._native.identity != identity:
         raise SourceError(
             "the source lists other samples than when it was pickled: files were added, removed or renamed, or this "
@@ -389,6 +393,8 @@ def _plain_array(what: str, values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:
         raise SourceError(f"{what}: {error}") from error
+    # bool, signed, unsigned, float. Text, objects and complex numbers have no counterpart in the engine.
     if array.dtype.kind not in "biuf":
         raise SourceError(f"{what} has elements of {array.dtype}; they have to be numbers, all of one shape")
+    # The engine reads elements one after the other, in the machine's byte order.
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

@@ -46,6 +46,7 @@ def observe(
         text = "telemetry.observe needs OpenTelemetry: pip install opentelemetry-api, and opentelemetry-sdk to export"
         raise ImportError(text) from error
     provider = meter_provider if meter_provider is not None else metrics.get_meter_provider()
+    # One set of instruments per provider: OpenTelemetry warns if a name is registered twice.
     observed = _observed.get(provider)
     if observed is None:
         observed = _observed[provider] = _Observed(provider.get_meter("feedline", _feedline.version()))
@@ -73,6 +74,7 @@ class _Reader:
     def take(self, name: str) -> list[tuple[dict[str, str], float]]:
         """Return the values of a metric. Read all metrics again if this one was taken before."""
         if name not in self._unread:
+            # One reading serves all instruments of a collection, so that their values fit together.
             self._unread = {name: values for name, _, _, values in self.metrics()}
         values = self._unread.pop(name, [])
         return [({**labels, **self._attributes}, value) for labels, value in values]

@@ -46,6 +46,7 @@ def step(ms: float) -> None:
 
     >>> step(1.5)
     """
+    # Releases the GIL, as a kernel on an accelerator would.
     time.sleep(ms / 1e3)
 
 

@@ -33,6 +33,16 @@ pub struct Diagnosis {
     tried: Mutex<Vec<Tried>>,
 }
 
+/// The settings of an examination, as Python passes them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ExaminationArguments {
+    /// Duration of the joint run.
+    seconds: f64,
+    /// Whether to measure tables.
+    tables: bool,
+}
+
 /// The diagnosis as plain data.
 #[derive(Serialize)]
 struct DiagnosisData<'a> {
@@ -44,23 +54,23 @@ struct DiagnosisData<'a> {
 
 #[pymethods]
 impl Diagnosis {
-    /// Examines a plan. `trainer` is (receive, step): `receive` gets a batch as (name, data) pairs, and `step` trains on it. `tell`
-    /// gets progress messages. `course` is (seconds of the joint run, whether to measure tables).
+    /// Examines a plan. `trainer` is (receive, step): `receive` gets a batch as (name, data) pairs, and `step` trains on it.
+    /// `report` gets progress messages.
     #[staticmethod]
     fn examine(
         py: Python<'_>,
         plan: &Bound<'_, Plan>,
         machine: MachineParts,
         trainer: (Py<PyAny>, Py<PyAny>),
-        tell: &Bound<'_, PyAny>,
-        course: (f64, bool),
+        report: &Bound<'_, PyAny>,
+        settings: ExaminationArguments,
     ) -> PyResult<Self> {
         logging::install();
         let machine = Machine::from(machine);
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
-        let settings = ExaminationSettings { seconds: course.0, has_tables: course.1 };
-        let mut report = progress_reporter(tell);
+        let settings = ExaminationSettings { seconds: settings.seconds, has_tables: settings.tables };
+        let mut report = progress_reporter(report);
         let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, settings, &mut trainer, &mut report));
         logging::forward(py)?;
         let found = examined.map_err(|error| trainer.raised(py, error))?;
@@ -75,10 +85,10 @@ impl Diagnosis {
         py: Python<'py>,
         name: &str,
         trainer: (Py<PyAny>, Py<PyAny>),
-        tell: &Bound<'_, PyAny>,
+        report: &Bound<'_, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
-        let mut report = progress_reporter(tell);
+        let mut report = progress_reporter(report);
         let job = Job { plan: &self.plan, machine: &self.machine, seconds: self.settings.seconds };
         let tried = py.detach(|| self.found.try_remedy(name, job, &mut trainer, &mut report));
         logging::forward(py)?;
@@ -110,8 +120,8 @@ impl Diagnosis {
 }
 
 /// Forwards progress events to a Python function, as text.
-fn progress_reporter(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
-    let tell = tell.clone().unbind();
+fn progress_reporter(report: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
+    let report = report.clone().unbind();
     move |event: ProgressEvent| {
         let text = event.to_string();
         // A remedy that could not be measured is a result, so it also appears in the log.
@@ -120,7 +130,7 @@ fn progress_reporter(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Sen
         }
         Python::attach(|py| {
             // An error while showing progress does not end the examination.
-            if let Err(error) = tell.call1(py, (text,)) {
+            if let Err(error) = report.call1(py, (text,)) {
                 error.print(py);
             }
         });

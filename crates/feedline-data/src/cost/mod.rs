@@ -120,7 +120,7 @@ impl Costs {
     }
 
     /// Adds the cost of a sample. Returns its prediction if it is compared: for every sample, or for some if samples are fast.
-    pub fn learn(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord) -> Option<Duration> {
+    pub fn record(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord) -> Option<Duration> {
         let (total, usual) = (record.total(), self.sample.get());
         let number = self.samples.fetch_add(1, Ordering::Relaxed);
         let is_compared = !usual.is_zero() && (usual >= RECORDED_FROM || number.is_multiple_of(COMPARED_EVERY));
@@ -248,7 +248,7 @@ mod tests {
             let mut record = CostRecord::default();
             record.add(time, WorkHint::Usual);
             let id = plan.source().id_at(feedline_order::Ordinal(ordinal));
-            costs.learn(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &record)
+            costs.record(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &record)
         };
         let slow = Costs::new(&*plan);
         assert_eq!(book(&slow, 0, 10 * MS), None, "nothing was known");

@@ -237,7 +237,7 @@ impl Preparer {
         report.memory += waited;
         // A sample that waited for memory says little about its cost.
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
-            let predicted = self.costs.learn(&*self.plan, request, self.books.record());
+            let predicted = self.costs.record(&*self.plan, request, self.books.record());
             if let Some(predicted) = predicted {
                 self.metrics.costs.add(predicted, self.books.record().total());
             }
