@@ -34,7 +34,7 @@ pub struct Diagnosis {
 }
 
 /// The settings of an examination, as Python passes them.
-#[derive(FromPyObject)]
+#[derive(Clone, Copy, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ExaminationArguments {
     /// Duration of the joint run.
