@@ -55,9 +55,9 @@ def race() -> Picture:
     return picture
 
 
-def way_of_a_sample() -> Picture:
+def path_of_a_sample() -> Picture:
     """Draw what happens to a sample between the plan and the training loop."""
-    picture = Picture(356, "The way of a sample: order, window, threads, read, ops, slot, batch, training loop")
+    picture = Picture(356, "The path of a sample: order, window, threads, read, ops, slot, batch, training loop")
     first = [
         ("1  Order", "which sample comes at", "which position: computed", "from the seed, no list"),
         ("2  Window", "the next positions;", "the sample with the", "least slack goes first"),
@@ -185,7 +185,7 @@ def doctor() -> Picture:
 
 PICTURES = {
     "race": race,
-    "way-of-a-sample": way_of_a_sample,
+    "path-of-a-sample": path_of_a_sample,
     "carousel": carousel,
     "seek-index": seek_index,
     "doctor": doctor,
