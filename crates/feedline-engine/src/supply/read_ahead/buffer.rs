@@ -170,6 +170,12 @@ impl ReadBuffer {
         self.pending.contains_key(&request)
     }
 
+    /// Whether a task waits for a sample.
+    pub(super) fn is_awaited(&self, request: SampleRequest) -> bool {
+        let keys = self.requested_by.get(&request).into_iter().flatten();
+        keys.into_iter().any(|key| self.waiting.contains_key(key))
+    }
+
     /// The number of a pending sample.
     pub(super) fn pending_number(&self, request: SampleRequest) -> Option<PendingNumber> {
         self.pending.get(&request).map(|pending| pending.number)

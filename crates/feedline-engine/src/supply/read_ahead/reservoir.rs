@@ -170,8 +170,9 @@ impl ReadOrder for ReservoirOrder {
             {
                 let id = self.plan.source().id_at(remaining.walk.ordinal_of_step(self.rank, step));
                 let request = SampleRequest { id, epoch, occurrence: Occurrence(0) };
-                // `remove` keeps the set small: each sample is skipped once.
-                if !read_early.remove(&request) {
+                // A request from before a jump may arrive after it, and put a sample into this set. The task that waits for the
+                // sample since then must still get it. `remove` keeps the set small.
+                if !read_early.remove(&request) || buffer.is_awaited(request) {
                     buffer.expect(request);
                     chunk.push(SampleRead {
                         request,
@@ -213,5 +214,86 @@ impl ReadOrder for ReservoirOrder {
 
     fn shown_size(&self) -> Option<u64> {
         Some(self.limits.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use feedline_data::testing::open;
+    use feedline_order::Turn;
+
+    use super::super::super::Ready;
+    use super::super::buffer::Complete;
+    use super::*;
+    use crate::slot_ref::BatchSerial;
+    use crate::state::Cursor;
+
+    struct NoRun;
+
+    impl Ready for NoRun {
+        fn ready(&self, _: Vec<Task>) {}
+    }
+
+    fn write_shard(folder: &std::path::Path) {
+        let mut builder = tar::Builder::new(std::fs::File::create(folder.join("0.tar")).unwrap());
+        for id in 0..30 {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(4);
+            header.set_mode(0o644);
+            builder.append_data(&mut header, format!("{id:02}.cls"), &b"1234"[..]).unwrap();
+        }
+        builder.finish().unwrap();
+    }
+
+    /// Requests the first batch of an epoch.
+    fn request(order: &ReservoirOrder, epoch: u64, buffer: &mut ReadBuffer) -> usize {
+        let task = Task {
+            batch: BatchSerial(epoch),
+            epoch_path: Cursor::start_of(Epoch(epoch)).epoch_path(&order.plan),
+            first_turn: Turn(0),
+            slots: 0..4,
+            asked: Instant::now(),
+            writer: None,
+            cost: None,
+            was_read_ahead: false,
+            held: None,
+        };
+        let tasks = vec![TaskRequest { task, reading: Reading::Trimmed, ready: Arc::new(NoRun) }];
+        let reads = order.locate(&tasks);
+        let mut complete = Complete::new();
+        for (task, reads) in tasks.into_iter().zip(reads) {
+            buffer.request(task, reads, order, &mut complete);
+        }
+        complete.len()
+    }
+
+    #[test]
+    fn law_7_a_request_from_before_a_jump_takes_no_sample_from_the_task_that_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        write_shard(folder.path());
+        let shuffle = "shuffle = { kind = \"reservoir\", size = 0.3, readers = 2 }";
+        let source = format!("[source]\nkind = \"tar\"\nshards = \"{}/*.tar\"", folder.path().display());
+        let plan = open(&format!("batch_size = 4\n{shuffle}\n{source}")).unwrap();
+        let order = ReservoirOrder::new(&plan, plan.sequence().reservoir().unwrap(), &Machine::default());
+        let mut buffer = ReadBuffer::default();
+        assert_eq!(request(&order, 0, &mut buffer), 0, "the walk begins and will read these samples");
+        assert_eq!(request(&order, 2, &mut buffer), 1, "the walk of this epoch has not begun: its samples are read early");
+        assert_eq!(request(&order, 1, &mut buffer), 0);
+        assert_eq!(request(&order, 2, &mut buffer), 0, "now it has, and a task waits for the same samples");
+        let mut complete = Complete::new();
+        loop {
+            let chunk = order.next_chunk(&mut buffer, true);
+            if chunk.is_empty() {
+                break;
+            }
+            for read in chunk {
+                let number = buffer.pending_number(read.request).unwrap();
+                assert!(buffer.plan(read.request, number, 0, &mut complete));
+            }
+        }
+        assert_eq!(complete.len(), 3, "no task waits any more");
+        assert!(buffer.take_waiting().is_empty());
     }
 }
