@@ -105,4 +105,4 @@ def shares(case: dict[str, Any]) -> dict[str, float]:
 def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
     """Where the cores suffice none is slower than alone."""
     for work, share in shares(found[STEPS]).items():
-        yield Ratio(f"mixed jobs, cores suffice: {work}, together / alone", share, "at least", 0.95)
+        yield Ratio(f"mixed jobs, enough cores: {work}, samples/s together / alone", share, "at least", 0.95)

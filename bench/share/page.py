@@ -41,8 +41,8 @@ def sentences(results: dict[str, Any]) -> Iterator[str]:
     if cores := results.get("cores"):
         shared, own, torch = (f"{cores[kind]['samples_per_second']:.0f}" for kind in KINDS)
         yield (
-            f"Four jobs without steps together get {shared} samples/s from a node, {own} from four separate loaders, "
-            f"and {torch} from four torch DataLoaders of two workers each."
+            f"Four jobs that only load, without a training step, get together {shared} samples/s from a node. "
+            f"Four separate loaders get {own}, and four torch DataLoaders of two workers each get {torch}."
         )
     if unequal := results.get("unequal"):
         waits = f"{100 * unequal['stall_of_the_fast']:.1f} %"
@@ -54,12 +54,15 @@ def sentences(results: dict[str, Any]) -> Iterator[str]:
         shares = mixed.shares(found[mixed.FREE])
         pictures, volumes = (f"{100 * shares[work]:.0f} %" for work in mixed.WORKS)
         yield (
-            "A job of pictures and a job of volumes that both run without steps keep "
+            "A job of pictures and a job of volumes that only load, side by side, keep "
             f"{pictures} and {volumes} of the speed that each has alone."
         )
     if tried := results.get("tensorsocket", {}).get("tried"):
-        told = "; ".join(f"`{way}`: {_rate_or_words(tried[way])}" for way in WAYS)
-        yield f"TensorSocket without a GPU in [three ways](../../bench/share/tensor_socket_ends.py), two jobs: {told}."
+        results_text = "; ".join(f"`{way}`: {_rate_or_words(tried[way])}" for way in WAYS)
+        yield (
+            "Two jobs with TensorSocket, without a GPU, in [three configurations](../../bench/share/tensor_socket_ends.py) "
+            f"(unmodified, with another start-up handshake, with tensors in shared memory): {results_text}."
+        )
     if failure := results.get("tensorsocket", {}).get("failure"):
         yield f"TensorSocket is not in the table: {failure}."
 

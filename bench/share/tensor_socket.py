@@ -25,7 +25,7 @@ from bench.share.tensor_socket_ends import WAYS
 from bench.share.window import NotStarted, Reader, Seen, watch
 
 ENVIRONMENT = Environment("tensorsocket", ("tensorsocket",))
-COUNTS, STEPS = (2, 4), {"without steps": 0.0, "steps of 100 ms": STEP_MS}
+COUNTS, STEPS = (2, 4), {"loading only": 0.0, "steps of 100 ms": STEP_MS}
 WINDOW_SECONDS, TRIED_SECONDS, PATIENCE_SECONDS = 15.0, 8.0, 60.0
 BATCH = 64
 
@@ -140,4 +140,4 @@ def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
             faster = ours["samples_per_second"] / peer["samples_per_second"]
             yield Ratio(f"{title}: feedline / TensorSocket, samples/s", faster, "at least", 1)
             cost = ours["server_cpu_ms_per_sample"] / peer["server_cpu_ms_per_sample"]
-            yield Ratio(f"{title}: feedline / TensorSocket, CPU of who serves, a sample", cost, "at most", 1)
+            yield Ratio(f"{title}: feedline / TensorSocket, server CPU per sample", cost, "at most", 1)

@@ -66,8 +66,8 @@ def arrival(*, log: Path | None = None, replay: Path | None = None, max_displace
     Args:
         log: a file in which the loader writes the samples of each batch. A resumed run appends to it.
         replay: such a file. The loader delivers the stream that the file describes.
-        max_displacement: the most places that a sample may come later than in the sampler's order. The default is 16
-            batches.
+        max_displacement: the most places that a sample may come later or earlier than in the sampler's order. The
+            default is 16 batches.
 
     >>> loader = fl.Loader(fl.synthetic(64, (2,)), batch_size=4, order=fl.arrival(max_displacement=8))
     """

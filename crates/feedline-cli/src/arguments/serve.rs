@@ -32,7 +32,7 @@ pub(crate) struct StorageArguments {
     /// Memory for the replies to all clients [default: 1GB].
     #[arg(long, help_heading = RESOURCES, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<ByteSize>,
-    /// File with a secret that clients must send.
+    /// File with a secret that clients must know. It is never sent.
     #[arg(long, help_heading = "Security")]
     pub token_file: Option<PathBuf>,
     /// Address for /health, /metrics (for Prometheus) and /stats (JSON) over HTTP.

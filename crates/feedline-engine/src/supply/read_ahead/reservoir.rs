@@ -279,7 +279,11 @@ mod tests {
         let order = ReservoirOrder::new(&plan, plan.sequence().reservoir().unwrap(), &Machine::default());
         let mut buffer = ReadBuffer::default();
         assert_eq!(request(&order, 0, &mut buffer), 0, "the walk begins and will read these samples");
-        assert_eq!(request(&order, 2, &mut buffer), 1, "the walk of this epoch has not begun: its samples are read early");
+        assert_eq!(
+            request(&order, 2, &mut buffer),
+            1,
+            "the walk of this epoch has not begun: its samples are read early"
+        );
         assert_eq!(request(&order, 1, &mut buffer), 0);
         assert_eq!(request(&order, 2, &mut buffer), 0, "now it has, and a task waits for the same samples");
         let mut complete = Complete::new();
