@@ -25,12 +25,12 @@ pub enum Filter {
     Bicubic,
 }
 
-/// Resizes; keeps its work memory, so each thread has its own.
+/// Resizes pictures. It keeps buffers for reuse, so each thread needs its own.
 #[derive(Debug, Default)]
 pub struct Resampler {
     resizer: fir::Resizer,
     columns: Vec<usize>,
-    narrowed: Vec<u8>,
+    row_pass: Vec<u8>,
 }
 
 impl Resampler {
@@ -47,7 +47,7 @@ impl Resampler {
         this
     }
 
-    /// Writes `source` in the size `width` x `height` to `target`, tightly packed.
+    /// Resizes `source` to `width` x `height` into `target`, tightly packed.
     pub fn resize(
         &mut self,
         source: View<'_>,
@@ -88,10 +88,10 @@ impl Resampler {
         Ok(())
     }
 
-    /// Resizes rows first, then columns, as Pillow mostly does. A cubic filter overshoots and is clipped to 0..=255 between the two
-    /// passes, so their order changes values, by up to 20. The library alone starts with columns, which is faster. For bilinear
-    /// that changes values by 2 at most, as measured on photographs.
-    fn bicubic<P: Bytes>(
+    /// Resizes rows first, then columns, as Pillow does. A cubic filter overshoots and is clipped to 0..=255 between the two
+    /// passes, so their order changes values, by up to 20. `fast_image_resize` itself starts with columns, which is faster. For
+    /// bilinear that changes values by 2 at most, as measured on photographs.
+    fn bicubic<P: BytePixel>(
         &mut self,
         source: View<'_>,
         target: &mut [u8],
@@ -104,16 +104,23 @@ impl Resampler {
         }
         let channels = source.channels;
         // Taken out of `self`, because `convolve` borrows `self` too.
-        let mut narrowed = std::mem::take(&mut self.narrowed);
-        let narrow = grow(&mut narrowed, u64::from(width) * u64::from(source.height) * u64::from(channels))?;
+        let mut row_pass = std::mem::take(&mut self.row_pass);
+        let narrow = grow(&mut row_pass, u64::from(width) * u64::from(source.height) * u64::from(channels))?;
         self.convolve::<P>(source, narrow, width, source.height, FilterType::CatmullRom);
         let narrow = View::packed(narrow, width, source.height, channels);
         self.convolve::<P>(narrow, target, width, height, FilterType::CatmullRom);
-        self.narrowed = narrowed;
+        self.row_pass = row_pass;
         Ok(())
     }
 
-    fn convolve<P: Bytes>(&mut self, source: View<'_>, target: &mut [u8], width: u32, height: u32, kind: FilterType) {
+    fn convolve<P: BytePixel>(
+        &mut self,
+        source: View<'_>,
+        target: &mut [u8],
+        width: u32,
+        height: u32,
+        kind: FilterType,
+    ) {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(kind)).use_alpha(false);
         let rows = Rows::<P> { view: source, pixel: std::marker::PhantomData };
         let mut target = TypedImage::<P>::from_buffer(width, height, target).expect("its length was asserted");
@@ -135,7 +142,7 @@ impl Resampler {
     }
 }
 
-/// The places in `from` pixels of the centres of `to` pixels.
+/// For each of `to` target pixels, the source pixel that contains its centre.
 fn centres(from: u32, to: u32) -> impl Iterator<Item = usize> {
     let step = f64::from(from) / f64::from(to);
     let mut at = step * 0.5;
@@ -148,10 +155,10 @@ fn centres(from: u32, to: u32) -> impl Iterator<Item = usize> {
 }
 
 /// Pixels that are arrays of bytes, see C7.
-trait Bytes: PixelTrait + InnerPixel {}
+trait BytePixel: PixelTrait + InnerPixel {}
 
-impl Bytes for U8 {}
-impl Bytes for U8x3 {}
+impl BytePixel for U8 {}
+impl BytePixel for U8x3 {}
 
 /// Adapts a view to the interface of the resizer.
 struct Rows<'a, P> {
@@ -160,7 +167,7 @@ struct Rows<'a, P> {
 }
 
 // SAFETY: C7; `View::rows` gives slices of exactly `width` pixels.
-unsafe impl<P: Bytes> ImageView for Rows<'_, P> {
+unsafe impl<P: BytePixel> ImageView for Rows<'_, P> {
     type Pixel = P;
 
     fn width(&self) -> u32 {

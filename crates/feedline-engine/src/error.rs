@@ -28,17 +28,17 @@ pub enum Error {
     #[error("the system has no {bytes} bytes left for a batch; lower batch_size or prefetch_batches")]
     OutOfMemory { bytes: usize },
     #[error(
-        "the system has no {bytes} bytes left for a segment of samples; free memory, or let the node take less of it"
+        "the system has no {bytes} bytes left for a segment of samples; free memory, or start the node with less memory"
     )]
     NoSegment { bytes: usize },
     #[error("a preparer thread panicked, which is a bug; please report it")]
     Panicked,
     #[error("samples of this plan cannot be produced for several jobs")]
     Unproducible(#[source] Box<PlanError>),
-    #[error("segments take {needs} bytes of shared memory at least, but {has} are allowed; give the node more memory")]
+    #[error("segments need at least {needs} bytes of shared memory, but {has} are allowed; give the node more memory")]
     SharedMemory { needs: u64, has: u64 },
     #[error(
-        "the jobs that are there hold all of the {segments} segments of {bytes} bytes that the node has room for; give it more memory"
+        "other jobs hold all {segments} segments of {bytes} bytes that the node has room for; give the node more memory"
     )]
     NodeFull { segments: usize, bytes: u64 },
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub enum Error {
     Attach { reason: String },
     #[error("the node at {socket:?} is gone: {reason}")]
     Node { socket: String, reason: String },
-    #[error("the log of arrivals {path:?} cannot be written")]
+    #[error("cannot write the arrival log {path:?}")]
     ArrivalLog { path: String, source: std::io::Error },
     #[error("cannot start a preparer thread")]
     Thread(#[source] std::io::Error),

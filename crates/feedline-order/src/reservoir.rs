@@ -5,10 +5,10 @@
 //! reservoir, counted in turns. The shuffled blocks of an epoch form one sequence. Each rank has an equal part of it, and each of
 //! its readers an equal part of that. Turn k of rank r is at position k x world + r.
 //!
-//! At each turn a slot of the reservoir is drawn by counter. Its sample leaves, and the sample of the next step takes its place. So
-//! the content of a slot follows from the turn at which it was last drawn. Any turn can be computed by looking back until every
-//! slot was drawn: about n ln n turns for n slots (coupon collector), whatever came before. At the end of the walk the slots are
-//! emptied in an order that depends on the key.
+//! At each turn a slot of the reservoir is drawn by a counter-based generator. Its sample leaves, and the sample of the next step
+//! takes its place. So the content of a slot follows from the turn at which it was last drawn. Any turn can be computed by looking
+//! back until every slot was drawn: about n ln n turns for n slots (coupon collector), whatever came before. At the end of the walk
+//! the slots are emptied in an order that depends on the key.
 //!
 //! Always true: within an epoch all ranks together visit each sample once (law 2). The sequence depends on the number of ranks.
 
@@ -23,7 +23,7 @@ use super::interleave::Interleave;
 use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Ordinal, Permutation, Position, Rank, ReservoirTurn, Seed, WalkStep};
 
-/// Turns of a piece, which are computed together: this many times the size of the reservoir, at least [`MIN_PIECE_TURNS`].
+/// Turns are computed in pieces. A piece has this many turns per slot of the reservoir, at least [`MIN_PIECE_TURNS`].
 const PIECE_SIZES: u64 = 4;
 const MIN_PIECE_TURNS: u64 = 4096;
 /// Number of such pieces to keep. A run reads some places ahead of its current one.
@@ -68,7 +68,7 @@ struct RankPart {
 
 impl RankPart {
     /// Number of turns at which a new sample replaces the one that leaves.
-    fn filled_turns(&self) -> u64 {
+    fn refill_turns(&self) -> u64 {
         self.samples - self.size
     }
 }
@@ -143,7 +143,7 @@ impl ReservoirEpoch {
         let part = self.rule.part(rank);
         let slots = self.slots_at(&part, turn.0);
         // Number of slots that are already empty.
-        let drained = turn.0.saturating_sub(part.filled_turns());
+        let drained = turn.0.saturating_sub(part.refill_turns());
         let order = Permutation::new(self.drains, part.size);
         let mut held: Vec<WalkStep> = match drained {
             0 => slots,
@@ -178,7 +178,7 @@ impl ReservoirEpoch {
         let mut slots: Vec<WalkStep> = (0..part.size).map(WalkStep).collect();
         let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());
         // Backwards: the last draw of a slot decides what is in it. Once each slot was seen, earlier turns do not matter.
-        for turn in (0..turn.min(part.filled_turns())).rev() {
+        for turn in (0..turn.min(part.refill_turns())).rev() {
             let slot = self.drawn_slot(part, turn);
             if !std::mem::replace(&mut is_found[slot], true) {
                 // At turn `t` the sample of step `size + t` takes the free slot.
@@ -192,11 +192,11 @@ impl ReservoirEpoch {
         slots
     }
 
-    /// The steps of some turns.
+    /// The step of the sample that leaves at each turn.
     fn steps(&self, part: &RankPart, turns: Range<u64>) -> Vec<WalkStep> {
         let mut slots = self.slots_at(part, turns.start);
         let order = Permutation::new(self.drains, part.size);
-        let filled = part.filled_turns();
+        let filled = part.refill_turns();
         let leaving_step = |turn: u64| match turn.checked_sub(filled) {
             // The walk has ended: slots are emptied in a random order, and nothing replaces them.
             Some(number) => slots[order.at(number) as usize],

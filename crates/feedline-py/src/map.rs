@@ -92,7 +92,7 @@ impl Map {
     }
 }
 
-/// `module:function` if importing it gives the same object. Otherwise the `repr` of the function.
+/// `module:function` if the loaded module has this object under this name. Otherwise the `repr` of the function.
 fn importable_name(function: &Bound<'_, PyAny>) -> Result<String, String> {
     let attribute = |name: &str| function.getattr(name).and_then(|value| value.extract::<String>()).ok();
     let what = || function.repr().map_or_else(|_| "the function".to_owned(), |repr| repr.to_string());
@@ -154,9 +154,9 @@ impl Op for Map {
         for name in self.on.names() {
             taken.push(sample.take(name)?);
         }
-        // The function's arguments and results are copies.
+        // The function's arguments and results are copies. Results are assumed to be as large as the arguments.
         workspace.reserve(2 * taken.iter().map(Value::content_bytes).sum::<usize>())?;
-        // Attached only for the call. All other work of the op runs without the interpreter.
+        // Attached while arguments are copied, the function runs and results are converted.
         let results = Python::attach(|py| self.call(py, &taken))?;
         for ((name, old), new) in self.on.names().zip(taken).zip(results) {
             let memory = match old {

@@ -12,7 +12,7 @@ use super::tables::write_tables;
 /// If a job gets less than this fraction of the cores, other processes use them too.
 const SHARED_BELOW: f64 = 0.85;
 
-/// The whole text: verdict, parts, remedies, batches and tables.
+/// The whole text: verdict, parts, timeline, remedies, batches and tables.
 pub fn words(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
     let mut out = String::new();
     write_all(diagnosis, tried, formats, &mut out).expect("writing to a String cannot fail");
@@ -84,7 +84,6 @@ pub(super) fn bound_detail(diagnosis: &Diagnosis) -> Option<String> {
             Some(format!("Meanwhile, threads were idle for {idle:.0} % of their time.{named}"))
         }
         Bound::Read | Bound::Network => {
-            // Samples per second times bytes per sample, in 10^6 bytes.
             let rate = parts.read_samples_per_second.unwrap_or_default() * parts.read_bytes / 1e6;
             Some(format!("It delivers {rate:.1} MB/s, with {} per sample.", ByteSize(parts.read_bytes as u64)))
         }
@@ -95,7 +94,6 @@ pub(super) fn bound_detail(diagnosis: &Diagnosis) -> Option<String> {
 /// The op that takes the most time. If threads wait for cores, the wall time of an op includes these waits, so CPU time decides.
 fn longest_op(parts: &Parts) -> Option<String> {
     let by_cpu_time = parts.is_contended() && parts.ops.iter().any(|op| op.cpu_ms > 0.0);
-    // Wall time also contains waits, for example for the interpreter lock.
     let ms = |op: &OpPart| if by_cpu_time { op.cpu_ms } else { op.ms };
     let longest = parts.ops.iter().max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
     let share = 100.0 * ms(longest) / parts.ops.iter().map(ms).sum::<f64>().max(1e-9);
@@ -131,7 +129,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// The name of the row of cores, with how many of them the job gets.
+/// The label of the row for cores.
 pub(super) fn cores_name(parts: &Parts) -> String {
     if is_shared(parts) {
         format!("cores, {:.1} of {} free", parts.free_cores, parts.cores)

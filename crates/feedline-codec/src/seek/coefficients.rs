@@ -1,28 +1,30 @@
 //! Decodes the AC coefficients of blocks.
 //!
 //! In: the bits after a block's DC difference. Out: its coefficients in natural order. Always true: whatever the bits are, writes
-//! stay inside the block. Invalid bits are reported.
+//! stay inside the block. Bits that run past the end of a block are reported. The walk that builds the index (`huffman.rs`) is
+//! stricter: it also rejects a run of zeros at the end of a block.
 
 use super::bits::BitReader;
 use super::huffman::{Code, Symbols, extended};
 
-/// Bits that index the table. They contain most codes with the bits of their value.
+/// Bits that index the table. Most codes fit into them together with the bits of their value.
 const LOOK: u32 = 10;
 
-/// What the next [`LOOK`] bits start with: bits of code and value (5), coefficients to skip (8), the value or, with [`SEPARATE`], the
-/// number of its bits (16). 0 if the code is longer.
+/// What the next [`LOOK`] bits start with. Bits 0 to 4: length of code and value. Bit 7: [`SEPARATE`]. Bits 8 to 15: coefficients
+/// to skip. Bits 16 to 31: the value or, with [`SEPARATE`], the number of its bits. 0 if the code is longer than [`LOOK`] bits.
 type DecodeStep = u32;
 
 const SKIP_SHIFT: u32 = 8;
 const VALUE_SHIFT: u32 = 16;
 /// The value is not in the table.
 const SEPARATE: DecodeStep = 1 << 7;
-/// Coefficients to skip at the end of a block: more than a block has, so that the end cannot be confused with anything else.
+/// Coefficients to skip at the end of a block. More than a block has, so that the end cannot be confused with anything else. A
+/// multiple of 64, so that the masked write hits the current place, which is still zero.
 const END: usize = 128;
 
-/// The natural place of each coefficient in file order.
+/// Row-major index of each coefficient in zigzag order (T.81, figure A.6).
 #[rustfmt::skip]
-const NATURAL: [u8; 64] = [
+const ZIGZAG_TO_NATURAL: [u8; 64] = [
      0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
     12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
@@ -41,24 +43,24 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// All, as in a file.
+    /// All 64 coefficients, as in a JPEG file.
     pub(super) const WHOLE: &Self = &Self::of(8);
 
-    /// The orders by their sides.
+    /// The order for blocks with 8, 4, 2 or 1 rows. `None` for other sides.
     pub(super) fn by_side(side: u8) -> Option<&'static Self> {
         const ALL: [&Order; 4] = [Order::WHOLE, &Order::of(4), &Order::of(2), &Order::of(1)];
         ALL.into_iter().find(|order| order.side == side)
     }
 
-    /// For each coefficient in file order, its rank in this order. 0 for missing ones, and for DC.
+    /// For each coefficient in zigzag order, its rank in this order. 0 for missing ones, and for DC.
     pub(super) fn ranks(&self) -> [u8; 64] {
-        NATURAL.map(|natural| {
+        ZIGZAG_TO_NATURAL.map(|natural| {
             let place = (self.first..64).find(|&place| self.natural[place] == natural);
             place.map_or(0, |place| (place - self.first + 1) as u8)
         })
     }
 
-    /// AC coefficients of a block.
+    /// Number of AC coefficients of a block.
     pub(super) fn count(&self) -> u8 {
         (64 - self.first) as u8
     }
@@ -68,9 +70,9 @@ impl Order {
         let mut first = 64;
         let mut place = 63;
         while place > 0 {
-            if NATURAL[place] % 8 < side && NATURAL[place] / 8 < side {
+            if ZIGZAG_TO_NATURAL[place] % 8 < side && ZIGZAG_TO_NATURAL[place] / 8 < side {
                 first -= 1;
-                natural[first] = NATURAL[place];
+                natural[first] = ZIGZAG_TO_NATURAL[place];
             }
             place -= 1;
         }
@@ -179,7 +181,7 @@ fn skip_and_size(symbol: u8) -> (usize, u32) {
     }
 }
 
-/// The step for a symbol with a code of `len` bits, behind which the other bits looked at are `low_bits`.
+/// The step for a symbol with a code of `len` bits. `low_bits` are the `LOOK - len` bits after the code.
 fn step_of(len: u32, symbol: u8, low_bits: u32) -> DecodeStep {
     let (skip, size) = skip_and_size(symbol);
     let common = (len + size) | (skip as u32) << SKIP_SHIFT;

@@ -1,11 +1,11 @@
 //! The cost of samples: measured during preparation, predicted before their data is read.
 //!
 //! In: times of the stages of samples. A *stage* is the loading of a sample, or one op. Out: predictions for any sample of any
-//! epoch. A prediction is the sum over stages, each with the work that its draw implies. The cost of a stage is its recent average
-//! for this sample. For an unseen sample it is estimated from its size (stored bytes or elements, whichever explains more),
-//! otherwise it is the average.
+//! epoch. A prediction is the sum over stages. The random draw of an op decides how much work it has (`WorkHint`). The cost of a
+//! stage is its recent average for this sample. For an unseen sample it is estimated from its size (stored bytes or elements,
+//! whichever explains more), otherwise it is the average.
 //!
-//! `times.rs` is what samples need of all resources, and which of these is the bottleneck of a job.
+//! `times.rs` holds the time per sample on each resource and finds the bottleneck.
 //!
 //! Always true: costs decide when work is done, never what is delivered.
 
@@ -38,9 +38,9 @@ use crate::op::WorkHint;
 use feedline_order::Epoch;
 use feedline_order::SampleRequest;
 
-/// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as hiccups.
-const HICCUPS: f64 = 0.1;
-/// Faster samples are not recorded one by one.
+/// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as outliers.
+const OUTLIER_SHARE: f64 = 0.1;
+/// The table of single samples is created at the first sample that is slower than this. From then on all samples are recorded.
 const RECORDED_FROM: Duration = Duration::from_micros(200);
 /// Of fast samples one in this many is compared with its prediction, because predicting takes time too.
 const COMPARED_EVERY: u64 = 16;
@@ -59,7 +59,8 @@ pub struct Costs {
     samples: AtomicU64,
     /// Number of samples at the last call of [`Costs::has_news`].
     last_news: AtomicU64,
-    /// The cost of each stage for each sample, by the kind of work. Created once samples are expensive enough.
+    /// The cost of each stage for each sample, by the kind of work. Created once samples are expensive enough. The inner `None`:
+    /// the source is too large for a table.
     table: OnceLock<Option<Table>>,
     /// The spread, and the number of samples when it was computed.
     spread: Mutex<Option<(Spread, u64)>>,
@@ -196,22 +197,24 @@ impl Costs {
         (0..work.samples()).map(of).collect()
     }
 
-    /// Whether single samples were recorded since the last call.
+    /// Whether samples were recorded individually since the last call.
     pub fn has_news(&self) -> bool {
-        let booked = self.samples.load(Ordering::Relaxed);
+        let recorded = self.samples.load(Ordering::Relaxed);
         // Relaxed: only the number itself is compared, and no other data depends on it.
-        matches!(self.table.get(), Some(Some(_))) && self.last_news.swap(booked, Ordering::Relaxed) != booked
+        matches!(self.table.get(), Some(Some(_))) && self.last_news.swap(recorded, Ordering::Relaxed) != recorded
     }
 
     /// The spread of costs. It may lag behind by a few samples.
     pub fn spread(&self) -> Spread {
-        let samples = self.samples.load(Ordering::Relaxed);
         let mut known = self.spread.lock();
+        // Read under the lock, so that it is never below the number that another thread has stored.
+        let samples = self.samples.load(Ordering::Relaxed);
         match *known {
             // Recomputed after a quarter more samples at first, then every 64: the histogram has 512 buckets to sum.
-            Some((spread, of)) if samples - of < SPREAD_EVERY.min(of / 4 + 1) => spread,
+            Some((spread, of)) if samples.saturating_sub(of) < SPREAD_EVERY.min(of / 4 + 1) => spread,
             _ => {
-                let spread = Spread { mean: self.sample.get(), slowest: self.totals.slowest_without_outliers(HICCUPS) };
+                let spread =
+                    Spread { mean: self.sample.get(), slowest: self.totals.slowest_without_outliers(OUTLIER_SHARE) };
                 *known = Some((spread, samples));
                 spread
             }
@@ -219,12 +222,13 @@ impl Costs {
     }
 }
 
-/// Columns of the table: one for each stage, and one more for its search if there may be any.
+/// Number of columns: one per stage, and a second one per stage if ops may search.
 fn columns(work: &dyn Workload) -> usize {
     if work.may_search() { 2 * work.stages() } else { work.stages() }
 }
 
-/// The column of a stage. `None` for an idle stage.
+/// The column of a stage. `None` for an idle stage. Only a workload that `may_search` has hints `Search`, so the second half of the
+/// columns exists then.
 fn column(number: usize, work_hint: WorkHint, stages: usize) -> Option<usize> {
     match work_hint {
         WorkHint::Idle => None,

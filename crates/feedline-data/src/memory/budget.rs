@@ -7,9 +7,9 @@
 //! Always true: `used <= limit`, with three exceptions (law 5): the batch that the consumer needs next (its slab, and values
 //! without a fixed shape), one sample of that batch at a time, and a limit that falls while memory is in use.
 //!
-//! There is no deadlock. Nobody waits while holding memory, so every holder will finish. If nobody holds memory, the earliest
-//! sample of the next batch is granted. If that batch is complete, taking it frees memory. A sample that is not due waits only
-//! briefly and then gives up its thread, which may be needed for one that is due.
+//! There is no deadlock. No sample waits while it holds memory, so every sample that holds some will finish. If no sample holds
+//! memory, the earliest sample of the next batch is granted. If that batch is complete, taking it frees memory. A sample that is
+//! not due waits only briefly and then gives up its thread, which may be needed for one that is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const MAX_DEFAULT: u64 = 2_000_000_000;
 /// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// A batch among all that use one budget. The smaller one is needed sooner.
+/// A batch among all that use one budget. Within a run, the smaller one is needed sooner. Between runs, the older run comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BatchNeed {
     /// The run, as numbered by [`Budget::number_run`].
@@ -214,12 +214,12 @@ impl Account {
         let is_first_in_line = self.is_first_in_line(ticket);
         let fits = self.used.saturating_add(bytes) <= limit;
         let is_due = self.is_due(ticket.batch);
-        // A waiting sample holds no memory, so nothing else can grow meanwhile.
+        // All others wait and hold nothing, so only this sample exceeds the limit.
         let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
-    /// Whether there is so much free memory that even a sample that can wait may have it.
+    /// Whether so much is free that even a sample that is not urgent may take it.
     fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
         let is_first_in_line = self.is_first_in_line(ticket);
         is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
@@ -239,7 +239,8 @@ pub struct Working {
 }
 
 impl Working {
-    /// Takes `bytes` more: from the grant, from free memory, or by waiting if the sample holds nothing yet.
+    /// Takes `bytes` more: from the grant, from free memory, or by waiting if the sample holds nothing yet. Returns how long it
+    /// waited.
     pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);

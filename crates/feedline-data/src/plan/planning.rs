@@ -1,8 +1,8 @@
 //! Planned order: which sample of a share comes at which turn.
 //!
-//! In: a frozen table of costs; or static facts (bytes, and the draws that fire); or the log of a run in arrival order. Out: a
-//! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences have
-//! no effect.
+//! In: a frozen table of costs; or static facts (bytes, and which random ops will act); or the log of a run in arrival order. Out:
+//! a permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
+//! have no effect.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -85,7 +85,7 @@ impl Planned {
     }
 }
 
-/// The file that decides a plan's order, if there is one, and its hash, which is a part of the order.
+/// The file that decides a plan's order, if there is one, and its hash, which is part of the order's fingerprint.
 pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
     let missing = |error: std::io::Error| format!("it cannot be read: {error}");
     let bytes = match (&settings.costs, &settings.replay) {

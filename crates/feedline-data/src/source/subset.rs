@@ -15,13 +15,13 @@ use super::{Opener, Origin, Source, SourceError, parameters};
 use crate::batch::FieldTypes;
 use crate::store::{Peer, StoreError};
 
-/// Which part.
+/// The rule that selects the samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Part {
     /// The samples with these indices.
     Indices {
-        /// Indices of the parent's samples. Ascending once opened.
+        /// Indices of the parent's samples, in any order, each at most once.
         indices: Vec<u64>,
     },
     /// The share `from..to` of a random division.
@@ -38,7 +38,7 @@ pub enum Part {
     },
 }
 
-/// What samples have in common that a stratified division keeps together.
+/// The property that groups samples. A stratified division divides each group in the same proportion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stratum {
@@ -66,7 +66,7 @@ struct Params {
 }
 
 impl SubsetSource {
-    /// About this many samples, drawn from all of `parent`. All samples if there are no more.
+    /// About this many samples, drawn from all of `parent`. All samples if the parent has no more than that.
     pub fn some(parent: &Arc<dyn Source>, samples: u64) -> Result<Arc<dyn Source>, SourceError> {
         if samples >= parent.len() {
             return Ok(Arc::clone(parent));
@@ -80,7 +80,7 @@ impl SubsetSource {
         let mut ids = match &part {
             Part::Indices { indices } => indices.clone(),
             Part::Share { seed, from, to, by } => {
-                let range = Cyclic::new(*from, *to)?;
+                let range = CyclicRange::new(*from, *to)?;
                 match by {
                     None => share(&*parent, Seed(*seed), range),
                     Some(Stratum::Label) => share_by_label(&*parent, Seed(*seed), range)?,
@@ -122,12 +122,12 @@ impl SubsetSource {
 
 /// A range of the circle from 0 to 1.
 #[derive(Clone, Copy)]
-struct Cyclic {
+struct CyclicRange {
     from: f64,
     to: f64,
 }
 
-impl Cyclic {
+impl CyclicRange {
     fn new(from: f64, to: f64) -> Result<Self, SourceError> {
         if [from, to].iter().all(|end| (0.0..=1.0).contains(end)) && from.total_cmp(&to).is_ne() {
             return Ok(Self { from, to });
@@ -141,8 +141,8 @@ impl Cyclic {
     }
 }
 
-/// A share of all samples, in one random order of them.
-fn share(parent: &dyn Source, seed: Seed, range: Cyclic) -> Vec<u64> {
+/// The samples in `range` of one random order of all samples.
+fn share(parent: &dyn Source, seed: Seed, range: CyclicRange) -> Vec<u64> {
     let len = parent.len();
     // Both neighbours of a boundary round it the same way, so shares that meet neither overlap nor leave a gap.
     let place = |fraction: f64| (fraction * len as f64).round() as u64;
@@ -152,11 +152,11 @@ fn share(parent: &dyn Source, seed: Seed, range: Cyclic) -> Vec<u64> {
     positions.map(|position| parent.id_at(Ordinal(order.at(position))).0).collect()
 }
 
-/// A share of each class, in a random order of its own.
+/// The same for each class, with its own random order.
 ///
 /// Sample `j` of the `n` in a class lies at `(j + offset) / n` of the circle, with one random offset for each class. So every
 /// part gets its fraction of the class, rounded up or down, and parts that divide the circle divide the class.
-fn share_by_label(parent: &dyn Source, seed: Seed, range: Cyclic) -> Result<Vec<u64>, SourceError> {
+fn share_by_label(parent: &dyn Source, seed: Seed, range: CyclicRange) -> Result<Vec<u64>, SourceError> {
     let mut classes: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
     for id in (0..parent.len()).map(|ordinal| parent.id_at(Ordinal(ordinal))) {
         let Some(class) = parent.class_of(id) else {
@@ -170,11 +170,12 @@ fn share_by_label(parent: &dyn Source, seed: Seed, range: Cyclic) -> Result<Vec<
     }
     let mut chosen = Vec::new();
     for (number, ids) in (1..).zip(classes.into_values()) {
-        // The number of the class takes the place of the epoch, so that each class has draws of its own.
+        // The number of the class takes the place of the epoch, so that each class has draws of its own. Numbers start at 1: 0 is
+        // the division without classes.
         let key = StreamKey::new(seed, Epoch(number), Purpose::Split);
         let len = ids.len() as u64;
         let order = Permutation::new(key, len);
-        // `order` uses the draws 0..len of this key, so number `len` is free for the offset.
+        // `Permutation` draws its keys with number 0, so number 1 is free for the offset.
         let offset = unit(key.bits(len, 0, 1));
         for (from, to) in range.parts() {
             let is_inside = |at: f64| from <= at && at < to;

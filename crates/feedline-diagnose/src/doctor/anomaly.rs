@@ -9,14 +9,15 @@ use super::period::{Period, Split, median, period};
 
 /// Number of batches before anything but a period is reported.
 const MIN_BATCHES: usize = 24;
-/// The first batch of an epoch is slow if the wait is this many times the median of the others, and this long.
+/// Epochs start slowly if the median wait for their first batch is this many times the median of the other batches, and at least
+/// [`MIN_START_MS`].
 const SLOW_START_RATIO: f64 = 4.0;
 const MIN_START_MS: f64 = 20.0;
 /// Least ratio between the last and the first quarter for a drift.
 const MIN_DRIFT_RATIO: f64 = 1.25;
 /// Least fraction of rising pairs for a drift. In random order it is a half.
 const MIN_RISING_SHARE: f64 = 0.75;
-/// Determines how many pairs are compared: about twice this number.
+/// Number that limits the pairs that are compared: `2 * isqrt(200)` = 28 medians have at most 378 pairs.
 const MAX_PAIRS: usize = 200;
 /// Periods whose waits differ by less than this fraction of a batch's time are not reported.
 const MIN_PERIOD_SHARE: f64 = 0.05;
@@ -130,25 +131,24 @@ fn ordinal(number: usize) -> String {
     format!("{number}{ending}")
 }
 
-/// The anomalies of a log. The log must not contain the start of a run.
+/// The anomalies of a log.
 pub(super) fn anomalies(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
     let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
     let totals: Vec<f64> = log.iter().map(BatchTime::total_ms).collect();
     let mut found = Vec::new();
-    // The waiting time shows more, because a step can hide the loading time.
-    let of_loading = match by {
+    let loading_cause = match by {
         LoadedBy::Feedline => PeriodCause::Loading,
         LoadedBy::Foreign => PeriodCause::Workers,
     };
     let usual = Percentiles::of(totals.iter().copied()).p50;
     // A period is only worth a report if it costs a visible part of the time of a batch.
     let matters = |period: &Period| period.slow_ms - period.quick_ms >= MIN_PERIOD_SHARE * usual;
-    let has_period = period(&loads).filter(matters).map(|period| (period, of_loading));
-    let has_period = has_period.or_else(|| {
-        let cause = if waits_longer(log, &totals) { of_loading } else { PeriodCause::Step };
+    let found_period = period(&loads).filter(matters).map(|period| (period, loading_cause));
+    let found_period = found_period.or_else(|| {
+        let cause = if waits_longer(log, &totals) { loading_cause } else { PeriodCause::Step };
         Some((period(&totals)?, cause))
     });
-    found.extend(has_period.map(|(period, cause)| Anomaly::Period { period, cause }));
+    found.extend(found_period.map(|(period, cause)| Anomaly::Period { period, cause }));
     if log.len() < MIN_BATCHES {
         return found;
     }
@@ -195,7 +195,7 @@ fn drift(times: &[f64]) -> Option<Anomaly> {
         median(&sorted)
     };
     let (first_ms, last_ms) = (middle(&times[..quarter]), middle(&times[times.len() - quarter..]));
-    // n values have about n^2/2 pairs. 2 * sqrt(200) = 28 medians give at most about 400 pairs, whatever the length of the log.
+    // Medians of neighbouring batches, so that the number of pairs does not grow with the log.
     let stride = times.len().div_ceil(MAX_PAIRS.isqrt() * 2);
     let some: Vec<f64> = times.chunks(stride).map(middle).collect();
     let pairs =
@@ -211,10 +211,9 @@ fn bimodal(times: &[f64]) -> Option<Anomaly> {
     let Split { is_slow, slow_ms, quick_ms } = Split::of(times)?;
     let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
     let are_kinds = (MIN_KIND_SHARE..=1.0 - MIN_KIND_SHARE).contains(&slow_share);
-    // Two kinds have little in between, unlike a long tail.
-    // Within 30 % of a kind's median a batch belongs to that kind.
+    // Two kinds have little in between, unlike a long tail. A batch within a factor of 1.3 of a kind's median belongs to that kind.
+    // Fewer than half as many batches may lie in between as in the smaller kind.
     let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
-    // Fewer than half as many batches in between as in the smaller kind.
     let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;
     (are_kinds && are_apart).then_some(Anomaly::Bimodal { quick_ms, slow_ms, slow_share })
 }

@@ -2,14 +2,15 @@
 //!
 //! In: jobs that join, ask, give back and leave; produced segments. Out: segments to produce, and leases.
 //!
-//! A job is assigned a few segments ahead of the one it reads. Live segments that it needs in a round it has not had come first,
-//! the newest first, because they stay longest. Otherwise the segment that most other jobs need is produced again. A shorter
-//! segment comes last if there is a choice, because batches after it cross the ends of segments. If there is no room, the oldest
-//! segment without a reader is dropped. This is pure bookkeeping: nothing here runs, blocks or reads the clock.
+//! A job is assigned a few segments ahead of the one it reads. First come live segments that the job needs in a round that it has
+//! not received. The newest is preferred, because it will be dropped last. Otherwise the segment that most other jobs need is
+//! produced in a new round. A shorter segment comes last if there is a choice, because batches after it cross the ends of segments.
+//! If there is no room, the oldest segment without a reader is dropped. This is pure bookkeeping: nothing here runs, blocks or
+//! reads the clock.
 //!
 //! Always true: in each of its epochs a job gets every segment once, and never the same round twice (law 2). At most `limit`
-//! segments are live (law 5). A leased segment is never dropped. A job that reads nothing holds back only what it has leased (law
-//! 7).
+//! segments are live or in production (law 5). A leased segment is never dropped. A job that reads nothing holds back only its
+//! leases and the first segment assigned to it (law 7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,17 +20,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::state::{JobProgress, SegmentRound};
 
-/// Segments to assign ahead, so that they are produced before the job needs them. The lower limit counts segments. With short
-/// segments there are more, up to the same number of samples.
+/// Segments to assign ahead, so that they are produced before the job needs them: enough for [`SAMPLES_AHEAD`], but at least the
+/// first number and at most the second.
 const AHEAD: Range<usize> = 2..8;
 const SAMPLES_AHEAD: u64 = 16;
 
 /// Upper limit of leased segments per job: one being read, two with arrays in use, one on its way.
 const MAX_LEASES: usize = 4;
 
-/// Number of segments to keep although all present jobs have had them: other jobs may join, and reused memory costs less than new
-/// memory.
-const SPARE: usize = 4;
+/// Number of segments to keep although all present jobs have received them: other jobs may join, and reused memory costs less than
+/// new memory.
+const MAX_SPARE_SEGMENTS: usize = 4;
 
 /// The number of a job in a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,18 +42,18 @@ pub(super) struct SegmentScheduler<T> {
     segments: Segments,
     limit: usize,
     ahead: usize,
-    /// By age: numbers are given in the order of production.
-    live: BTreeMap<u64, Live<T>>,
+    /// By age: numbers are given in the order in which segments are ordered. Includes segments in production.
+    live: BTreeMap<u64, LiveSegment<T>>,
     jobs: BTreeMap<JobId, ScheduledJob>,
-    /// The highest round of each segment that was ordered, or that a joining job has had.
+    /// The highest round of each segment that was ordered, or that a joining job has received.
     rounds: Vec<u64>,
-    numbers: u64,
+    last_number: u64,
 }
 
 #[derive(Debug)]
-struct Live<T> {
+struct LiveSegment<T> {
     segment_round: SegmentRound,
-    /// Number of samples at its start that were not produced, because the job that resumes in it has had them.
+    /// Number of samples at its start that were not produced, because the job that resumes in it has received them.
     skipped: u64,
     content: Option<T>,
     assigned_to: BTreeSet<JobId>,
@@ -71,8 +72,8 @@ struct ScheduledJob {
     resume: Option<(SegmentRound, u64)>,
     /// Assigned segments that are not leased yet, in order.
     assigned: Vec<Assignment>,
-    /// When it was last assigned a segment. Smaller is longer ago.
-    served: u64,
+    /// The value of `last_number` at its last assignment. Smaller is longer ago.
+    last_assigned_at: u64,
     /// Whether its last request for a lease got none.
     is_waiting: bool,
 }
@@ -87,7 +88,7 @@ struct Assignment {
 
 /// A segment to produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ordered {
+pub(super) struct ProductionOrder {
     /// Its number in the scheduler.
     pub number: u64,
     /// Which segment, in which round.
@@ -119,13 +120,13 @@ impl<T: Clone> SegmentScheduler<T> {
         let rounds = vec![0; segments.count() as usize];
         let ahead = SAMPLES_AHEAD.div_ceil(segments.segment_len()) as usize;
         let (ahead, limit) = (ahead.clamp(AHEAD.start, AHEAD.end), limit.max(1));
-        Self { segments, limit, ahead, live: BTreeMap::new(), jobs: BTreeMap::new(), rounds, numbers: 0 }
+        Self { segments, limit, ahead, live: BTreeMap::new(), jobs: BTreeMap::new(), rounds, last_number: 0 }
     }
 
     /// Adds a job that continues from its progress.
     pub(super) fn join(&mut self, job_progress: &JobProgress) -> JobId {
-        self.numbers += 1;
-        let job = JobId(self.numbers);
+        self.last_number += 1;
+        let job = JobId(self.last_number);
         self.change(job, job_progress);
         job
     }
@@ -134,7 +135,7 @@ impl<T: Clone> SegmentScheduler<T> {
     pub(super) fn change(&mut self, job: JobId, job_progress: &JobProgress) {
         self.forget_assigned(job);
         for (known, had) in self.rounds.iter_mut().zip(&job_progress.rounds) {
-            // New rounds must be higher than any that a job has had, so that no job gets a round twice.
+            // New rounds must be higher than any that a job has received, so that no job gets a round twice.
             *known = (*known).max(*had);
         }
         let needs: BTreeSet<u64> = job_progress.needs(&self.segments).collect();
@@ -146,10 +147,10 @@ impl<T: Clone> SegmentScheduler<T> {
             rounds,
             resume,
             assigned: Vec::new(),
-            served: self.numbers,
+            last_assigned_at: self.last_number,
             is_waiting: false,
         };
-        joined.turn_epoch(&self.segments);
+        joined.start_next_epoch_if_assigned(&self.segments);
         self.jobs.insert(job, joined);
     }
 
@@ -184,7 +185,7 @@ impl<T: Clone> SegmentScheduler<T> {
         self.jobs.keys().copied()
     }
 
-    /// Number of segments that are live or in production.
+    /// Number of live segments, including those in production.
     pub(super) fn live(&self) -> usize {
         self.live.len()
     }
@@ -201,12 +202,12 @@ impl<T: Clone> SegmentScheduler<T> {
     }
 
     /// Assigns segments to jobs while there is room, starting with the job that has the fewest. Returns the segments to produce.
-    pub(super) fn assign_ahead(&mut self) -> Vec<Ordered> {
+    pub(super) fn assign_ahead(&mut self) -> Vec<ProductionOrder> {
         let mut ordered = Vec::new();
-        // One more segment per job and round of the loop, so that a job far ahead cannot use up the room of others.
+        // Each pass gives a job at most one more segment, so that a job far ahead cannot use up the room of others.
         for assigned in 0..self.ahead {
             let behind = self.jobs.iter().filter(|(_, job)| job.assigned.len() == assigned);
-            let mut behind: Vec<(u64, JobId)> = behind.map(|(id, job)| (job.served, *id)).collect();
+            let mut behind: Vec<(u64, JobId)> = behind.map(|(id, job)| (job.last_assigned_at, *id)).collect();
             behind.sort_unstable();
             for (_, job) in behind {
                 ordered.extend(self.assign_next(job));
@@ -215,10 +216,10 @@ impl<T: Clone> SegmentScheduler<T> {
         ordered
     }
 
-    fn assign_next(&mut self, id: JobId) -> Option<Ordered> {
+    fn assign_next(&mut self, id: JobId) -> Option<ProductionOrder> {
         let job = &self.jobs[&id];
         if let Some((segment_round, received)) = job.resume {
-            // A live copy serves if it was cut off no later than where the job resumes.
+            // A live copy will do if it skips no sample that the job still needs.
             let same =
                 self.live.iter().find(|(_, live)| live.segment_round == segment_round && live.skipped <= received);
             let number = same.map(|(number, _)| *number);
@@ -227,34 +228,36 @@ impl<T: Clone> SegmentScheduler<T> {
             self.assign(id, number);
             return ordered;
         }
-        let is_new = |live: &Live<T>| {
+        let is_new = |live: &LiveSegment<T>| {
             let SegmentRound { segment, round } = live.segment_round;
             live.skipped == 0
                 && !live.assigned_to.contains(&id)
                 && job.needs.contains(&segment)
                 && round > job.rounds[segment as usize]
         };
-        let is_short = |live: &Live<T>| !self.segments.is_full(live.segment_round.segment);
+        let is_short = |live: &LiveSegment<T>| !self.segments.is_full(live.segment_round.segment);
         let newest = self.live.iter().rev().filter(|(_, live)| is_new(live)).min_by_key(|(_, live)| is_short(live));
         if let Some((&number, _)) = newest {
             self.assign(id, number);
             return None;
         }
         let segment = self.most_needed(id)?;
-        // A new round draws new augmentations. No job can have had it.
+        // A new round draws new augmentations. No job can have received it.
         let segment_round = SegmentRound { segment, round: self.rounds[segment as usize] + 1 };
         let ordered = self.order(id, segment_round, 0)?;
         self.assign(id, ordered.number);
         Some(ordered)
     }
 
-    /// Of the segments that a job needs, the one that most other jobs need too. Ties are broken by a counter.
+    /// Of the segments that a job needs, the one that most other jobs need too. On a tie, full segments come first, then a hash
+    /// decides.
     fn most_needed(&self, id: JobId) -> Option<u64> {
         let others = |segment: &u64| {
             self.jobs.iter().filter(|(other, job)| **other != id && job.needs.contains(segment)).count()
         };
-        // A hash instead of a random number: the scheduler stays a pure function of its calls. No stream depends on it.
-        let chance = |segment: &u64| xxh3_64([self.numbers, *segment].map(u64::to_le_bytes).as_flattened());
+        // A hash instead of a random number: the scheduler stays a pure function of its calls. Only the order of segments depends
+        // on it, which is not promised.
+        let chance = |segment: &u64| xxh3_64([self.last_number, *segment].map(u64::to_le_bytes).as_flattened());
         self.jobs[&id]
             .needs
             .iter()
@@ -263,41 +266,42 @@ impl<T: Clone> SegmentScheduler<T> {
     }
 
     /// Makes room for a segment round and records that it is to be produced.
-    fn order(&mut self, job: JobId, segment_round: SegmentRound, skipped: u64) -> Option<Ordered> {
+    fn order(&mut self, job: JobId, segment_round: SegmentRound, skipped: u64) -> Option<ProductionOrder> {
         self.drop_useless();
         while self.live.len() >= self.limit {
             self.make_room(job)?;
         }
-        self.numbers += 1;
-        let number = self.numbers;
+        self.last_number += 1;
+        let number = self.last_number;
         let (assigned_to, leased) = (BTreeSet::new(), BTreeMap::new());
-        self.live.insert(number, Live { segment_round, skipped, content: None, assigned_to, leased });
+        self.live.insert(number, LiveSegment { segment_round, skipped, content: None, assigned_to, leased });
         let known = &mut self.rounds[segment_round.segment as usize];
         *known = (*known).max(segment_round.round);
-        Some(Ordered { number, segment_round, skipped })
+        Some(ProductionOrder { number, segment_round, skipped })
     }
 
-    /// Drops segments that all jobs have had, except for the newest few: reused memory costs less than new memory.
+    /// Drops segments that all jobs have received, except for the newest few: reused memory costs less than new memory.
     fn drop_useless(&mut self) {
         let is_had = |SegmentRound { segment, round }: SegmentRound| {
             self.jobs.values().all(|job| round <= job.rounds[segment as usize])
         };
-        let is_useless = |live: &Live<T>| {
+        let is_useless = |live: &LiveSegment<T>| {
             live.content.is_some()
                 && live.leased.is_empty()
                 && live.assigned_to.is_empty()
                 && is_had(live.segment_round)
         };
         // Newest first, so `skip` keeps the newest.
-        let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
+        let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(MAX_SPARE_SEGMENTS);
         let useless: Vec<u64> = useless.map(|(number, _)| *number).collect();
         for number in useless {
             self.live.remove(&number);
         }
     }
 
-    /// Drops the oldest segment without a reader. First choice is a segment that no job wants. For a job that has nothing at all, a
-    /// segment that was only assigned ahead may go too.
+    /// Makes room for a segment that `job` needs: drops the oldest segment without a reader. First choice is a segment that no job
+    /// wants. For a job that has nothing at all, a segment that was only assigned ahead may go too. `None` if nothing can be
+    /// dropped.
     fn make_room(&mut self, job: JobId) -> Option<()> {
         // A job that asks for more has read what it has, although it may still hold arrays over it.
         let reads = |job: &JobId| {
@@ -314,13 +318,13 @@ impl<T: Clone> SegmentScheduler<T> {
                     .is_some_and(|assigned| assigned.number == number)
         };
         let is_starving = self.jobs[&job].assigned.is_empty() && !reads(&job);
-        let is_read = |live: &Live<T>| live.content.is_none() || !live.leased.is_empty();
-        let unwanted = self.live.iter().find(|(_, live)| !is_read(live) && live.assigned_to.is_empty());
-        let is_spare = |number: u64, live: &Live<T>| {
-            is_starving && !is_read(live) && !live.assigned_to.iter().any(|job| is_first(number, job))
+        let is_pinned = |live: &LiveSegment<T>| live.content.is_none() || !live.leased.is_empty();
+        let unwanted = self.live.iter().find(|(_, live)| !is_pinned(live) && live.assigned_to.is_empty());
+        let is_spare = |number: u64, live: &LiveSegment<T>| {
+            is_starving && !is_pinned(live) && !live.assigned_to.iter().any(|job| is_first(number, job))
         };
-        let unread = || self.live.iter().find(|(number, live)| is_spare(**number, live));
-        let number = *unwanted.or_else(unread)?.0;
+        let assigned_ahead = || self.live.iter().find(|(number, live)| is_spare(**number, live));
+        let number = *unwanted.or_else(assigned_ahead)?.0;
         let gone = self.live.remove(&number)?;
         for other in gone.assigned_to {
             self.take_back(other, number, gone.segment_round.segment);
@@ -328,8 +332,8 @@ impl<T: Clone> SegmentScheduler<T> {
         Some(())
     }
 
-    /// Takes an assigned segment back. Segments of later epochs are taken back too. If the job resumes in this segment, all others
-    /// are.
+    /// Takes an assigned segment back. Segments of later epochs are taken back too. If the job resumes in this segment, all its
+    /// assignments are. `rounds` stay as they are: a dropped round is never assigned again.
     fn take_back(&mut self, id: JobId, number: u64, segment: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(place) = job.assigned.iter().position(|assigned| assigned.number == number) else { return };
@@ -360,14 +364,14 @@ impl<T: Clone> SegmentScheduler<T> {
         let (Some(live), Some(job)) = (self.live.get_mut(&number), self.jobs.get_mut(&id)) else { return };
         // From here on the segment is not dropped, unless another job has nothing to read at all.
         live.assigned_to.insert(id);
-        job.served = self.numbers;
+        job.last_assigned_at = self.last_number;
         job.assigned.push(Assignment { number, epoch: job.epoch, resume: job.resume.take() });
         let SegmentRound { segment, round } = live.segment_round;
         job.needs.remove(&segment);
         // The round in the next epoch must be newer than the one assigned in this epoch.
         let had = &mut job.rounds[segment as usize];
         *had = (*had).max(round);
-        job.turn_epoch(&self.segments);
+        job.start_next_epoch_if_assigned(&self.segments);
     }
 
     /// Records a produced segment.
@@ -404,7 +408,7 @@ impl<T: Clone> SegmentScheduler<T> {
         live.assigned_to.remove(&id);
         // From `assigned_to` to `leased`: a leased segment is never dropped (law 5).
         *live.leased.entry(id).or_default() += 1;
-        let Live { segment_round, skipped, .. } = *live;
+        let LiveSegment { segment_round, skipped, .. } = *live;
         Some(Leased { number, epoch, segment_round, skipped, can_be_kept, content: live.content.clone()? })
     }
 
@@ -422,7 +426,7 @@ impl<T: Clone> SegmentScheduler<T> {
 
 impl ScheduledJob {
     /// Starts the job's next epoch if all segments of this one are assigned.
-    fn turn_epoch(&mut self, segments: &Segments) {
+    fn start_next_epoch_if_assigned(&mut self, segments: &Segments) {
         if self.needs.is_empty() && self.resume.is_none() {
             self.epoch.0 += 1;
             self.needs = (0..segments.count()).collect();

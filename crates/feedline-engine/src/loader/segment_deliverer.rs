@@ -85,7 +85,7 @@ impl SegmentDeliverer {
         let source = Arc::clone(&first.failure);
         Some(match self.plan.settings().on_error {
             OnError::Raise => Stuck::Failure(source),
-            OnError::Substitute { .. } => Stuck::TooMany { replaced, epoch: job_progress.epoch, source },
+            OnError::Substitute { .. } => Stuck::TooMany { substituted: replaced, epoch: job_progress.epoch, source },
         })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by the earliest deadline: the run
 //! whose consumer will wait first goes first. If several consumers wait already, the run that has used the cores least goes first,
-//! so that all get an equal share. A run whose threads mostly wait for storage takes only the fraction of a core that they compute.
+//! so that all get an equal share. A run whose threads mostly wait for storage counts only with the fraction of a core that its
+//! threads compute.
 //!
 //! The permits decide who starts; no thread is interrupted. No thread waits longer than [`PATIENCE`]. So a run that is never first
 //! still moves, and a thread that holds a core while it waits for memory delays others only briefly.
@@ -36,8 +37,8 @@ struct CoresState {
     busy: u32,
     waiting: BTreeMap<AdmissionKey, Arc<Waiter>>,
     arrivals: u64,
-    /// The most that a run had used of the cores when it was admitted as overdue: the virtual time of start-time fair queueing. A
-    /// run that is new, or was idle, starts from here, so that it cannot claim the past.
+    /// The most that any run had used when it was admitted, except for runs that waited and were not overdue: the virtual time of
+    /// start-time fair queueing. A new or idle run starts from here, so it gets no credit for time in which it used no core.
     virtual_time: u64,
 }
 
@@ -46,9 +47,9 @@ type AdmissionKey = (Urgency, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// Microseconds of cores that the run has used.
+    /// Microseconds of cores that the run has used. The variants are in order: overdue runs come first.
     Overdue(u64),
-    /// The deadline of the run.
+    /// The deadline of the run, in microseconds since the cores were created.
     Due(u64),
 }
 
@@ -66,7 +67,7 @@ pub struct CoreClaim {
     /// When its consumer will wait if nothing is finished before. In microseconds since the cores were created.
     due: AtomicU64,
     weight: AtomicU32,
-    /// Microseconds of cores that it has used. Starts at the level of the others.
+    /// Microseconds of cores that it has used. Raised to `virtual_time` on admission.
     used_micros: AtomicU64,
 }
 
@@ -79,7 +80,7 @@ pub struct Permit<'a> {
 }
 
 impl Cores {
-    /// So many cores.
+    /// `count` cores, none in use.
     pub fn new(count: usize) -> Arc<Self> {
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(CORE);
         Arc::new(Self { limit, began: Instant::now(), state: Mutex::default() })
@@ -101,7 +102,7 @@ impl Cores {
         state.busy -= weight;
         while let Some(first) = state.waiting.first_entry() {
             let weight = first.get().weight;
-            if !state_has_room(self.limit, state.busy, weight) {
+            if !has_room(self.limit, state.busy, weight) {
                 break;
             }
             let Some(((urgency, _), waiter)) = state.waiting.pop_first() else { break };
@@ -116,8 +117,8 @@ impl Cores {
     }
 }
 
-fn state_has_room(limit: u32, busy: u32, weight: u32) -> bool {
-    // One thread may always run, also if it weighs more than the whole limit.
+fn has_room(limit: u32, busy: u32, weight: u32) -> bool {
+    // One thread may always run, even if it weighs more than the whole limit.
     busy == 0 || busy + weight <= limit
 }
 
@@ -134,13 +135,13 @@ impl CoreClaim {
         self.weight.store(weight.clamp(MIN_WEIGHT, CORE), Ordering::Relaxed);
     }
 
-    /// Waits for a core in the order of urgency, at most 50 ms. Then it starts without a free core.
+    /// Waits for a core in the order of urgency, at most [`PATIENCE`]. After that the thread starts without a free core.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
-        if state.waiting.is_empty() && state_has_room(cores.limit, state.busy, weight) {
+        if state.waiting.is_empty() && has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
-            // A run that was idle catches up with the others here, so that it cannot block them until it has used as much.
+            // An idle run has used less than the others. Without this it would come first until it had used as much.
             state.virtual_time = self.catch_up(state.virtual_time);
             drop(state);
             return Permit { claim: self, weight, since: Instant::now() };
@@ -158,8 +159,8 @@ impl CoreClaim {
                 continue;
             }
             let mut state = cores.state.lock();
-            // The permit may have been granted just now.
-            // Patience is over: start without a free core. `busy` may exceed the limit for a while.
+            // If the entry is gone, `leave` has just granted the permit and counted it. Otherwise the thread starts without a free
+            // core, and `busy` may exceed the limit.
             if state.waiting.remove(&place).is_some() {
                 state.busy += weight;
             }
@@ -168,7 +169,7 @@ impl CoreClaim {
         Permit { claim: self, weight, since: Instant::now() }
     }
 
-    /// Its urgency, where `virtual_time` is what the last admitted run had used.
+    /// Its urgency. `virtual_time` is the most that an admitted run had used.
     fn urgency(&self, virtual_time: u64) -> Urgency {
         let (due, now) = (self.due.load(Ordering::Relaxed), self.cores.began.elapsed().as_micros());
         if u128::from(due) > now {

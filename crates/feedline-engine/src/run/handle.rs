@@ -64,9 +64,9 @@ impl Run {
     ) -> Result<Self, Error> {
         // The order of the first epoch is computed here, before a consumer can wait for it.
         plan.find_order(&cursor.epoch_path(&plan));
-        let (epoch, replaced) = (cursor.epoch, SubstituteCount::before(&cursor));
+        let (epoch, substituted) = (cursor.epoch, SubstituteCount::before(&cursor));
         let window = Window::of_stream(&plan, cursor);
-        let run = Self::started(RunShared::new(plan, supply, window, replaced, pool, context))?;
+        let run = Self::started(RunShared::new(plan, supply, window, substituted, pool, context))?;
         run.find_order(Epoch(epoch.0 + 1));
         Ok(run)
     }
@@ -100,7 +100,7 @@ impl Run {
 
     /// Starts missing threads. Surplus threads end by themselves.
     fn start_threads(&self) -> std::io::Result<()> {
-        while let Some(number) = self.shared.next_worker() {
+        while let Some(number) = self.shared.reserve_worker() {
             let shared = Arc::clone(&self.shared);
             let body = move || {
                 // Panics of ops are caught per sample. A panic that comes this far is a bug of the engine, and the consumer must
@@ -111,7 +111,7 @@ impl Run {
                 }
             };
             if let Err(error) = self.threads.start(format!("feedline-{number}"), body) {
-                // `next_worker` reserved the number. Give it back, or no later call would start this thread.
+                // `reserve_worker` reserved the number. Give it back, or no later call would start this thread.
                 self.shared.lock().workers.remove(&number);
                 return Err(error);
             }
@@ -123,7 +123,7 @@ impl Run {
     fn find_sizes(&self) {
         let shared = &self.shared;
         // Relaxed: the flag guards no data, it only makes sure that one thread is started.
-        if !shared.costs.wants_sizes(&*shared.plan) || shared.finds_sizes.swap(true, Ordering::Relaxed) {
+        if !shared.costs.wants_sizes(&*shared.plan) || shared.has_started_sizes.swap(true, Ordering::Relaxed) {
             return;
         }
         let (plan, cancel) = (Arc::clone(&shared.plan), shared.cancel.clone());
@@ -228,7 +228,7 @@ impl Run {
         self.find_order(Epoch(cursor.epoch.0 + 1));
         let mut progress = self.shared.lock();
         progress.stuck = None;
-        progress.replaced = SubstituteCount::before(&cursor);
+        progress.substituted = SubstituteCount::before(&cursor);
         let dropped = progress.window.reset(cursor);
         // Time that was waited for a dropped batch must not count for the next one.
         progress.stall.take(Instant::now());

@@ -25,8 +25,8 @@ use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
 
-/// If fewer batches than this may be open, no room is reserved for announced samples. Samples that have started count in any case.
-const BATCHES_TO_SPARE: usize = 8;
+/// With at least this many open batches allowed, announced samples reserve slots. Samples that have started always count.
+const MIN_BATCHES_TO_RESERVE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct RunShared {
@@ -37,13 +37,13 @@ pub(super) struct RunShared {
     pub costs: Arc<Costs>,
     pool: Pool,
     pub cancel: Cancel,
-    /// The number of this run in the budget.
+    /// The number of this run, from `Budget::number_run`.
     pub number: u64,
     pub worker_pool: WorkerPool,
-    /// The claim of this run on cores that several runs share.
+    /// The claim of this run on the cores of the process. `None` if this run does not share cores.
     pub claim: Option<CoreClaim>,
-    /// Whether a thread is looking up the sizes of samples.
-    pub finds_sizes: AtomicBool,
+    /// Set once, when the thread that looks up the sizes of samples is started.
+    pub has_started_sizes: AtomicBool,
     limits: Limits,
     /// Held from the opening of batches until their tasks are requested, so that requests reach the supply in the order of need.
     opening: Mutex<()>,
@@ -57,15 +57,15 @@ pub(super) struct RunState {
     pub window: Window,
     pub lookahead: Lookahead,
     pub pace: Pace,
-    /// Numbers of the running threads.
+    /// Numbers of the threads that run or are about to start.
     pub workers: BTreeSet<usize>,
     /// Number of threads without work.
     pub idle: usize,
-    /// Total time that the consumer has waited.
+    /// Sum of all waits of the consumer up to the last delivery.
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
-    pub replaced: SubstituteCount,
-    /// Time that consumers have waited for the next batch.
+    pub substituted: SubstituteCount,
+    /// Waits of the consumer since the last delivery.
     pub stall: Stall,
     pub has_delivered: bool,
     pub is_closed: bool,
@@ -79,7 +79,7 @@ pub(super) struct SubstituteCount {
 }
 
 impl SubstituteCount {
-    /// The count before a cursor.
+    /// Substitutes in the cursor's epoch, up to the cursor.
     pub(super) fn before(cursor: &Cursor) -> Self {
         Self { epoch: cursor.epoch, samples: cursor.substituted }
     }
@@ -91,7 +91,7 @@ impl RunShared {
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
         window: Window,
-        replaced: SubstituteCount,
+        substituted: SubstituteCount,
         pool: Option<Pool>,
         context: RunContext,
     ) -> Self {
@@ -101,7 +101,8 @@ impl RunShared {
         let workers = worker_pool.target();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
-        // Half of the budget is for open batches, the other half for samples in preparation.
+        // By default open batches take at most half of the budget. `Budget::has_room_ahead` also keeps a quarter free. Computed
+        // once: a later change of a shared limit is handled by `has_room_ahead` alone.
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
         let limits = Limits {
             batch_size,
@@ -114,7 +115,7 @@ impl RunShared {
         };
         let pace = Pace::default();
         let lookahead = Lookahead::new(&limits, &pace, costs.spread());
-        // The first batch has number 0. It may take memory that later batches may not.
+        // Set before any thread starts: without a front, every batch of a run counts as due.
         let number = budget.number_run();
         budget.set_front(BatchNeed { run: number, batch: 0 });
         Self {
@@ -123,11 +124,11 @@ impl RunShared {
             number,
             worker_pool,
             claim: cores.map(|cores| cores.claim()),
-            finds_sizes: AtomicBool::new(false),
+            has_started_sizes: AtomicBool::new(false),
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(RunState {
-                replaced,
+                substituted,
                 window,
                 lookahead,
                 pace,
@@ -153,7 +154,8 @@ impl RunShared {
         self.progress.lock()
     }
 
-    /// Wakes one idle thread, if there is one.
+    /// Releases the lock and wakes one idle thread. One is enough, because each thread wakes the next if there is more work
+    /// (`next_work`).
     pub(super) fn wake_one(&self, progress: MutexGuard<'_, RunState>) {
         let has_idle = progress.idle > 0;
         // Notify without the lock, or the woken thread would block on it at once.
@@ -163,8 +165,8 @@ impl RunShared {
         }
     }
 
-    /// The number of a thread to start, if one is missing.
-    pub(super) fn next_worker(&self) -> Option<usize> {
+    /// Reserves and returns the number of a missing thread, if one is missing.
+    pub(super) fn reserve_worker(&self) -> Option<usize> {
         let mut progress = self.lock();
         let missing = (0..self.worker_pool.target()).find(|number| !progress.workers.contains(number))?;
         progress.workers.insert(missing);
@@ -179,8 +181,8 @@ impl RunShared {
             claim.set_computing(self.worker_pool.computing());
         }
         if has_changed {
-            // A thread that read the old number is waiting by now, because it held the lock from reading until waiting. So it will
-            // be woken.
+            // Threads read the target under this lock and keep the lock until they wait. After taking it once here, each thread has
+            // either read the new target, or is waiting and gets the notification.
             drop(self.lock());
             self.has_tasks.notify_all();
         }
@@ -193,8 +195,8 @@ impl RunShared {
         let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);
         let slots = limit * self.limits.batch_size;
         let EarlySamples { announced, in_use } = progress.window.placement.early();
-        // Announced samples that have not started need room soon. They reserve at most a quarter of the slots.
-        let expected = if limit >= BATCHES_TO_SPARE { announced.min(slots / 4) } else { 0 };
+        // Announced samples, started or not, reserve up to a quarter of the slots. Started ones occupy theirs even beyond that.
+        let expected = if limit >= MIN_BATCHES_TO_RESERVE { announced.min(slots / 4) } else { 0 };
         let early = in_use.max(expected);
         let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
         !progress.is_closed
@@ -204,7 +206,8 @@ impl RunShared {
             && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
     }
 
-    /// Whether a sample may start before its batch is open.
+    /// Whether a sample may start before its batch is open. Its size is unknown, so this only checks that a quarter of the budget
+    /// is free.
     pub(super) fn has_room_early(&self, progress: &RunState) -> bool {
         let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.placement.early().in_use;
         taken < progress.lookahead.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
@@ -212,7 +215,8 @@ impl RunShared {
 
     /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
-        // Lock order: `opening` before `progress`.
+        // Lock order: `opening` before `progress`. `opening` stays locked while the supply gets the tasks, so `Ready::ready` must
+        // not call this function: it may run on this thread.
         let _opening = self.opening.lock();
         let mut progress = self.lock();
         let lookahead = progress.lookahead;
@@ -226,7 +230,7 @@ impl RunShared {
                     has_ready |= !opened.ready.is_empty();
                     opened.ready.into_iter().for_each(|work| progress.window.queue.push(work));
                 }
-                // The system has no memory, and no open batch will free some: waiting would not help.
+                // The system has no memory, and no open batch will free some. `stuck` makes `has_room` false, which ends the loop.
                 None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
                 None => break,
             }
@@ -244,14 +248,16 @@ impl RunShared {
         }
     }
 
-    /// Computes when the consumer of a stream will have to wait if no further batch is finished, and tells the core scheduler.
-    pub(super) fn tell_due(&self, progress: &RunState) {
+    /// Computes when the consumer of a stream will have to wait if no further batch is finished, and updates the deadline at the
+    /// core scheduler.
+    pub(super) fn update_deadline(&self, progress: &RunState) {
         let Some(claim) = self.claim.as_ref().filter(|_| progress.window.is_stream()) else { return };
         let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
         claim.set_due(progress.pace.due_after(ready));
     }
 
-    /// Takes the next batch, if it is complete.
+    /// Takes the next batch, if it is complete. The lock is released in between, so callers must not run this and a jump at the
+    /// same time (`Loader::turn`).
     pub(super) fn deliver(
         self: &Arc<Self>,
         mut progress: MutexGuard<'_, RunState>,
@@ -268,13 +274,13 @@ impl RunShared {
         let (cursor, serial) = (batch.cursor.clone(), batch.serial);
         let (len, times) = (batch.len(), batch.times);
         // The limit on substitutes holds per epoch.
-        let already = if progress.replaced.epoch == cursor.epoch { progress.replaced.samples } else { 0 };
-        let replaced = already + batch.substitutes.len() as u64;
+        let already = if progress.substituted.epoch == cursor.epoch { progress.substituted.samples } else { 0 };
+        let substituted = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
             (Some(failure), _) => Some(Stuck::Failure(Arc::clone(failure))),
-            (None, Some(last)) if replaced > self.plan.substitutes_allowed() => {
+            (None, Some(last)) if substituted > self.plan.substitutes_allowed() => {
                 let source = Arc::clone(&last.failure);
-                Some(Stuck::TooMany { replaced, epoch: cursor.epoch, source })
+                Some(Stuck::TooMany { substituted, epoch: cursor.epoch, source })
             }
             _ => None,
         };
@@ -286,7 +292,7 @@ impl RunShared {
         }
         let DeliveryRecord { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.record(Instant::now());
-        self.tell_due(&progress);
+        self.update_deadline(&progress);
         progress.lookahead = Lookahead::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
         // A preparer thread opens the next batch, not the consumer.
@@ -303,7 +309,7 @@ impl RunShared {
                 return Err(Error::Ragged(ragged));
             }
         };
-        progress.replaced = SubstituteCount { epoch: cursor.epoch, samples: replaced };
+        progress.substituted = SubstituteCount { epoch: cursor.epoch, samples: substituted };
         progress.has_delivered = true;
         drop(progress);
         self.metrics.add_substitutes(&substitutes);
@@ -312,7 +318,7 @@ impl RunShared {
         let Cursor { epoch, batches: number, .. } = cursor;
         self.metrics.recorder.add_batch(DeliveredBatch { batch: serial, epoch, number, samples: len, times });
         let rest = rest.or_else(|| cursor.rest.clone());
-        let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
+        let after = Cursor { batches: cursor.batches + 1, substituted, rest, ..cursor };
         let after = after.normalised(&self.plan);
         Ok(Some((Delivery { batch, substitutes, before: cursor, after, indices, phase }, slab)))
     }

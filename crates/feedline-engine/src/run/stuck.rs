@@ -14,7 +14,7 @@ use crate::error::Error;
 pub(crate) enum Stuck {
     Ragged(Box<RaggedError>),
     Failure(Arc<SampleFailure>),
-    TooMany { replaced: u64, epoch: Epoch, source: Arc<SampleFailure> },
+    TooMany { substituted: u64, epoch: Epoch, source: Arc<SampleFailure> },
     OutOfMemory,
     Panicked,
 }
@@ -25,8 +25,8 @@ impl Stuck {
         match self {
             Self::Ragged(ragged) => Error::Ragged(ragged.clone()),
             Self::Failure(failure) => Error::Sample(Arc::clone(failure)),
-            Self::TooMany { replaced, epoch, source } => Error::TooManyFailures {
-                replaced: *replaced,
+            Self::TooMany { substituted, epoch, source } => Error::TooManyFailures {
+                replaced: *substituted,
                 allowed: plan.substitutes_allowed(),
                 epoch: *epoch,
                 source: Arc::clone(source),

@@ -126,7 +126,7 @@ impl RunShared {
         let mut progress = self.lock();
         let is_front_complete = progress.window.record(batch, slots, report);
         if is_front_complete {
-            self.tell_due(&progress);
+            self.update_deadline(&progress);
         }
         // Delivering frees room too, but this thread may have just released memory that blocked the next batch.
         let has_room = self.has_room(&progress);

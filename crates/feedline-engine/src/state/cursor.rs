@@ -128,11 +128,11 @@ pub enum Delivery {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum StateError {
     #[error(
-        "the state has format {found}, but this version reads format {FORMAT}; go on with the version of Feedline that saved it, or start the epoch anew with set_epoch"
+        "the state has format {found}, but this version reads format {FORMAT}; use the version of Feedline that saved it, or start the epoch again with set_epoch"
     )]
     Format { found: u32 },
     #[error(
-        "the state is of other data: {saved} samples then, {now} now, or other names; restore the data, or start the epoch anew with set_epoch"
+        "the state belongs to other data: {saved} samples then, {now} now, or other names; restore the data, or start the epoch again with set_epoch"
     )]
     Listing { saved: u64, now: u64 },
     #[error("the state was saved with seed {saved}, but this loader has seed {now}")]
@@ -142,38 +142,38 @@ pub enum StateError {
     #[error("the state was saved with another shuffle, sampler or library version, so an exact resume is not possible")]
     Order,
     #[error(
-        "the state is from within an epoch in {order} order with rank {rank} of {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
+        "the state is from within an epoch in {order} order with rank {rank} of {world_size} and batch size {batch_size}; use these settings, or start the epoch again with set_epoch"
     )]
     Division { order: &'static str, rank: u32, world_size: u32, batch_size: usize },
     #[error(
-        "the state is from within an epoch in another order, and the planned order of this loader (its max_displacement, costs or replay) cannot go on from there; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+        "the state is from within an epoch in another order, and the planned order of this loader (its max_displacement, costs or replay) cannot continue from there; use order=\"strict\" or \"arrival\" for the rest of the epoch, or start it again with set_epoch"
     )]
     Delivery,
     #[error(
-        "the planned order of this loader is another than that of the state: files have changed in size; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+        "the planned order of this loader differs from that of the state, because files have changed in size; use order=\"strict\" or \"arrival\" for the rest of the epoch, or start it again with set_epoch"
     )]
     Changed,
     #[error(
-        "the state is from within an epoch that a reservoir divides over {saved} ranks, but this loader has world_size {now}; go on with {saved}, or start the epoch anew with set_epoch"
+        "the state is from within an epoch that a reservoir divides over {saved} ranks, but this loader has world_size {now}; use {saved}, or start the epoch again with set_epoch"
     )]
     World { saved: u32, now: u32 },
-    #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
+    #[error("the state is damaged: its pending samples do not fit {batches} delivered batches")]
     Pending { batches: u64 },
     #[error(
-        "the state is of a loader with share=..., and this one has a stream of its own; give share, or start an epoch"
+        "the state was saved with share=..., but this loader does not share; pass share, or start an epoch with set_epoch"
     )]
     Shared,
     #[error(
-        "the state is of a loader with a stream of its own, and this one has share=...; leave that out, or start an epoch"
+        "the state was saved without share, but this loader has share=...; leave share out, or start an epoch with set_epoch"
     )]
     Private,
     #[error(transparent)]
     JobProgress(#[from] super::JobProgressError),
-    #[error("the state says batch {batches} of an epoch of {of}")]
+    #[error("the state is at batch {batches}, but the epoch has {of} batches")]
     Beyond { batches: u64, of: u64 },
-    #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]
+    #[error("the state is damaged: it has batch_size {batch_size} and world_size {world_size}")]
     Numbers { batch_size: usize, world_size: u32 },
-    #[error("the state is damaged: it is of epoch {}, and nobody gets that far", epoch.0)]
+    #[error("the state is damaged: epoch {} is out of range", epoch.0)]
     Far { epoch: Epoch },
 }
 

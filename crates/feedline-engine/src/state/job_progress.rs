@@ -113,11 +113,11 @@ pub struct JobProgressState {
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum JobProgressError {
     #[error(
-        "the state has format {found}, but this version reads format {FORMAT}; go on with the version of Feedline that saved it, or start the epoch anew with set_epoch"
+        "the state has format {found}, but this version reads format {FORMAT}; use the version of Feedline that saved it, or start the epoch again with set_epoch"
     )]
     Format { found: u32 },
     #[error(
-        "the state is of other data, ops, fields or library version: {saved} samples then, {now} now; restore them, or start the epoch anew with set_epoch"
+        "the state belongs to other data, ops, fields or another library version: {saved} samples then, {now} now; restore them, or start the epoch again with set_epoch"
     )]
     Other { saved: u64, now: u64 },
     #[error("the state was saved with other ops, so an exact resume is not possible: {changes}")]
@@ -141,19 +141,19 @@ impl JobProgressState {
             return Err(JobProgressError::Other { saved: self.samples, now: segments.samples() });
         }
         if self.rounds.len() as u64 != segments.count() {
-            return damaged("it has not one round for each segment");
+            return damaged("it does not have one round for each segment");
         }
         if self.rounds.iter().chain([&self.epoch.0]).any(|count| *count > Epoch::LAST.0) {
-            return damaged("nobody gets that far: its epoch or a round is beyond all counting");
+            return damaged("its epoch or a round is out of range");
         }
         let mut seen = vec![false; self.rounds.len()];
         let (mut begun, mut finished) = (0, 0);
         for &SegmentRound { segment, round } in &self.order {
             let Some(seen) = seen.get_mut(segment as usize) else {
-                return damaged("it names a segment that is not there");
+                return damaged("it names a segment that does not exist");
             };
             if std::mem::replace(seen, true) || round == 0 || round > self.rounds[segment as usize] {
-                return damaged("it names a segment twice, or a round that was not had");
+                return damaged("it names a segment twice, or a round that was not received");
             }
             let positions = segments.positions(segment);
             // Samples of all segments before the last one. The last one must have started, so more than these must be received.
@@ -161,7 +161,7 @@ impl JobProgressState {
             begun += positions.end - positions.start;
         }
         if self.received > begun || (!self.order.is_empty() && self.received <= finished) {
-            return damaged("the samples received are not those of its segments");
+            return damaged("the number of received samples does not fit its segments");
         }
         let Self { epoch, received, substituted, .. } = *self;
         Ok(JobProgress { epoch, order: self.order.clone(), received, rounds: self.rounds.clone(), substituted })

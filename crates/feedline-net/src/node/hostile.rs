@@ -218,7 +218,7 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     drop(greedy);
     let Route::Share(sound) = Route::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
     let sound: serde_json::Value = serde_json::from_str(&sound).unwrap();
-    for (field, words) in [("batches", "of an epoch of 38"), ("seed", "seed"), ("epoch", "nobody gets that far")] {
+    for (field, words) in [("batches", "the epoch has 38 batches"), ("seed", "seed"), ("epoch", "out of range")] {
         let mut state = sound.clone();
         state[field] = u64::MAX.into();
         let liar = Hostile::rank(&node, &plan, &Cursor::default());
@@ -263,8 +263,8 @@ fn a_change_to_what_cannot_be_is_refused() {
             "is not there",
         ),
         (Route::JobProgress(JobProgressState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
-        (Route::JobProgress(JobProgressState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
-        (Route::JobProgress(JobProgressState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Route::JobProgress(JobProgressState { rounds: rounds(u64::MAX), ..mine.clone() }), "out of range"),
+        (Route::JobProgress(JobProgressState { epoch: Epoch(u64::MAX), ..mine.clone() }), "out of range"),
         (Route::Share("{}".to_owned()), "has no rank"),
     ];
     let bystander = Hostile::job_progress(&node, &plan);

@@ -1,7 +1,7 @@
 //! The connection of one job, on the side of the node.
 //!
-//! Two threads: one receives the job's messages, the other sends segments and a sign of life every second. When the connection ends
-//! for any reason, the job is removed and its leases end (law 7).
+//! Two threads: one receives the job's messages, the other sends segments, and a heartbeat if it has sent nothing for a second.
+//! When the connection ends for any reason, the job is removed and its leases end (law 7).
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -23,19 +23,19 @@ use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to send its first message.
 const GREETING_TIME: Duration = Duration::from_secs(10);
-/// Upper limit of pending requests. Our jobs have one or two.
+/// Upper limit of pending requests. Feedline's own client has one or two.
 const MAX_UNANSWERED: u64 = 32;
-/// How long a job may leave messages unread. Our jobs read them at once.
+/// How long a job may leave messages unread. Feedline's own client reads them at once.
 const UNREAD_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
-/// Interval between two signs of life.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// The node sends a heartbeat if it has sent nothing for this long.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connected job.
 struct Session {
     sender: Sender,
     serving: Box<dyn Serving>,
     meter: Arc<JobMeter>,
-    /// Locked from reading the generation until an item is taken for it, and while the generation changes.
+    /// Held while an item is taken and labelled, and while the generation changes, so that an item never gets the wrong generation.
     requests: Mutex<RequestState>,
     changed: Condvar,
     has_ended: AtomicBool,
@@ -45,7 +45,7 @@ struct RequestState {
     generation: u64,
     /// Number of requests without an answer.
     unanswered: u64,
-    /// When the unread messages were sent, oldest first.
+    /// When the unread segments and batches were sent, oldest first.
     unread: VecDeque<Instant>,
     nth: Nth,
 }
@@ -69,7 +69,7 @@ pub(super) fn serve(
             Some((FromJob::Attach { protocol, engine, plan, key, route }, _)) => {
                 break (protocol, engine, plan, key, route);
             }
-            // Reading statistics is no attachment, so the loop continues and the connection may ask again.
+            // A request for statistics does not attach a job, so the connection may send more.
             Some((FromJob::GetStats { protocol: PROTOCOL }, _)) => {
                 sender.send(&FromNode::Stats { json: stats() }, None)?;
             }
@@ -108,7 +108,8 @@ pub(super) fn serve(
     })
 }
 
-/// Ends a session as soon as one of its threads ends, also by a panic. Otherwise a job would wait for the other half.
+/// Ends a session as soon as one of its threads ends, even by a panic. Otherwise the other thread would go on alone, and the job
+/// would wait for ever.
 struct Ending<'a>(&'a Session);
 
 impl Drop for Ending<'_> {
@@ -144,8 +145,8 @@ impl Session {
                             format!("the job has {MAX_UNANSWERED} requests without an answer, which is the limit");
                         return refuse(&self.sender, reason);
                     }
-                    // Clients request ahead. The job only waits once it has no unread item left, that is with all its requests
-                    // unanswered.
+                    // A client keeps `requests_in_flight` requests open. Only if all of them are unanswered does the job really
+                    // wait.
                     if requests.unanswered >= self.serving.requests_in_flight() {
                         self.meter.begin_wait();
                     }
@@ -164,7 +165,8 @@ impl Session {
                 FromJob::GiveBack { number } => self.serving.give_back(number),
                 FromJob::Change { generation, route } => {
                     let mut requests = self.requests.lock();
-                    // Still locked: the sending thread must not take an item of the old route and label it with the new generation.
+                    // Under the lock: the sending thread must not take an item of the old route and label it with the new
+                    // generation.
                     if let Err(reason) = self.serving.change(&route) {
                         return refuse(&self.sender, reason);
                     }
@@ -176,7 +178,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends requested items until the end.
+    /// Sends requested items until the session ends.
     fn send_all(&self) -> Result<(), WireError> {
         let mut last_sent = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
@@ -187,7 +189,7 @@ impl Session {
             }
             match self.next() {
                 Ok(Some((generation, outgoing))) => self.send(generation, outgoing)?,
-                Ok(None) if last_sent.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
+                Ok(None) if last_sent.elapsed() >= HEARTBEAT_INTERVAL => self.sender.send(&FromNode::Alive, None)?,
                 Ok(None) => {
                     self.wait();
                     continue;
@@ -199,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the job requests more and has read what was sent before.
+    /// Whether the job requests more, and has fewer unread items than it may request.
     fn can_take(&self, requests: &RequestState) -> bool {
         requests.unanswered > 0 && (requests.unread.len() as u64) < self.serving.requests_in_flight()
     }

@@ -5,8 +5,9 @@
 //! connection that does not take its replies gets no further requests served. A request whose reply has no room waits until others
 //! were sent.
 //!
-//! Always true: pending requests are bounded per connection and in total. The memory of replies is bounded in total, except for
-//! replies that turn out longer than reserved, at most one per worker.
+//! Always true: pending requests are bounded per connection and in total. The memory of replies is bounded in total, with two
+//! exceptions: replies that turn out longer than reserved, at most one per worker, and a single reply that is larger than all
+//! memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use crate::wire::Frame;
 
 /// Upper limit of pending requests per connection. Further ones stay in the socket.
 const MAX_REQUESTS: usize = 256;
-/// Upper limit of bytes of pending requests. Beyond it no further request is read.
+/// Upper limit of bytes of pending requests per connection. The last one may exceed it. Beyond it no further request is read.
 const MAX_REQUEST_BYTES: u64 = 1 << 20;
-/// Longer requests need a permit before they are received...
+/// Longer requests need a permit before they are received.
 const LONG_REQUEST_BYTES: u64 = 256 << 10;
-/// ...of which there are this many for all connections.
+/// Number of permits for long requests, for all connections together.
 const LONG_REQUESTS: usize = 8;
 /// Upper limit of reply bytes per connection. Beyond it no further request of the connection is served.
 const MAX_REPLY_BYTES: u64 = 8 << 20;
-/// How long a reply may take while others wait for its memory.
-const YIELD_TIME: Duration = Duration::from_secs(20);
+/// How long a reply may take to send while other requests wait for its memory.
+const MAX_SEND_TIME: Duration = Duration::from_secs(20);
 
 /// The requests and replies of all connections. Each connection gets its turn (round robin).
 #[derive(Debug)]
@@ -99,19 +100,19 @@ impl FairState {
     fn queue_turn(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
         // `has_turn` keeps a connection in the queue at most once, so each gets one request per round.
-        let can = !connection.requests.is_empty()
+        let can_be_served = !connection.requests.is_empty()
             && connection.reply_bytes < MAX_REPLY_BYTES
             && !connection.has_turn
             && !connection.waits_for_memory;
-        if can {
+        if can_be_served {
             connection.has_turn = true;
             self.turns.push_back(number);
         }
-        can
+        can_be_served
     }
 
     /// Whether this many bytes are free for a connection. A connection that already has replies gets memory only while all
-    /// connections together use at most half of it. A reply larger than all memory is made alone.
+    /// connections together use at most half of it.
     fn has_room(&self, connection: &Connection, bytes: u64, limit: u64) -> bool {
         let limit = if connection.reply_bytes == 0 { limit } else { limit / 2 };
         // With nothing reserved, any size is granted. Otherwise a reply larger than the limit could never be made.
@@ -142,7 +143,8 @@ impl FairState {
         }
     }
 
-    /// Resumes requests whose memory is free now, in order. Returns whether a connection got a turn.
+    /// Resumes requests whose memory is free now. They keep their order, but a request that fits may overtake one that does not.
+    /// Returns whether a connection got a turn.
     fn resume_waiting(&mut self, limit: u64) -> bool {
         let waiting = std::mem::take(&mut self.waiting_for_memory);
         // Each waiting request is compared with the memory that is free now. Several may be woken for the same bytes; those that
@@ -169,7 +171,7 @@ impl FairQueue {
         Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
     }
 
-    /// Adds a connection. Returns its number, or `None` if there are already `most`, or if the server is closed.
+    /// Adds a connection. Returns its number, or `None` if there are already `most` of them, or if the server is closed.
     pub(super) fn enter(&self, most: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_closed || state.connections.len() >= most {
@@ -235,7 +237,12 @@ impl FairQueue {
                 let Some(request) = connection.requests.pop_front() else { continue };
                 connection.request_bytes -= request.0.wire_bytes();
                 connection.changed.notify_all();
-                state.queue_turn(number);
+                // `put_request` notifies only for the first request of a burst. So a worker that leaves more behind wakes the next.
+                let has_more = state.queue_turn(number) || !state.turns.is_empty();
+                drop(state);
+                if has_more {
+                    self.has_requests.notify_one();
+                }
                 return Some((Reservation { fair: self, number, bytes: 0 }, request));
             }
             self.has_requests.wait(&mut state);
@@ -249,7 +256,7 @@ impl FairQueue {
         let mut state = self.state.lock();
         let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.request_bytes += request.0.wire_bytes();
-        // At the front: the order of a connection's requests stays the same.
+        // At the front, so that a connection's requests stay in order.
         connection.requests.push_front(request);
         let waits_already = std::mem::replace(&mut connection.waits_for_memory, true);
         if !waits_already {
@@ -300,7 +307,7 @@ impl FairQueue {
     pub(super) fn must_yield(&self, number: u64) -> bool {
         let state = self.state.lock();
         let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
-        !state.waiting_for_memory.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
+        !state.waiting_for_memory.is_empty() && since.is_some_and(|since| since.elapsed() > MAX_SEND_TIME)
     }
 
     /// Records a reply that was sent.
@@ -343,7 +350,7 @@ impl FairQueue {
         (state.connections.len(), state.reserved_bytes)
     }
 
-    /// Ends all.
+    /// Removes all connections. Every waiting thread returns.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;

@@ -19,7 +19,7 @@ struct Passenger {
 struct Model {
     scheduler: SegmentScheduler<SegmentRound>,
     segments: Segments,
-    producing: Vec<Ordered>,
+    producing: Vec<ProductionOrder>,
     passengers: Vec<Passenger>,
     produced: u64,
 }

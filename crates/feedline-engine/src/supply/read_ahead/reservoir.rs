@@ -1,11 +1,11 @@
-//! Reads samples along the walk of a plan's reservoir, before their turn.
+//! Decides which samples are read ahead, along the walk of a plan's reservoir.
 //!
 //! The walk decides what is read next, not the tasks. So a disk seeks only between blocks. `remaining.rs` holds the unread part of
 //! an epoch.
 //!
 //! Always true: the number of held and pending samples is bounded (law 5). The bound is the size of the reservoir, plus the
-//! requested samples, plus a fixed number read ahead. A task that is needed before all ready ones may exceed it by its own samples,
-//! so that nothing waits for ever.
+//! requested samples, plus a fixed number read ahead. A task that is needed before all ready ones may exceed it by one chunk, so
+//! that nothing waits for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use super::range::Grouping;
 use super::remaining::RemainingReads;
 use crate::machine::Machine;
 
-/// Bytes per reader in one chunk. At 150 MB/s a disk spends thirteen times as long reading them as on a seek of 8 ms.
+/// Bytes per reader in one chunk. At 150 MB/s a disk spends fourteen times as long reading them as on a seek of 8 ms.
 const READER_BYTES: u64 = 16 << 20;
-/// Upper limit of samples in a chunk, if samples are short.
+/// Upper limit of samples in a chunk, if samples are small.
 const MAX_SAMPLES: u64 = 1 << 14;
 /// Number of epochs whose walks are kept. A run may look across the ends of many short epochs.
 const KEPT_EPOCHS: usize = 1024;
@@ -39,7 +39,7 @@ struct Limits {
     ahead: u64,
 }
 
-/// The read order of a walk.
+/// Reads samples in the order of the walk, not in the order of need.
 #[derive(Debug)]
 pub(super) struct ReservoirOrder {
     plan: Arc<Plan>,
@@ -53,7 +53,7 @@ struct Walk {
     remaining: BTreeMap<Epoch, RemainingReads>,
     /// Samples that a task needed before the walk of their epoch began. The walk skips them.
     read_early: HashSet<SampleRequest>,
-    /// The last requested epoch.
+    /// The highest requested epoch.
     last_requested: Epoch,
 }
 
@@ -64,7 +64,7 @@ impl ReservoirOrder {
         if let Some(memory) = machine.memory_bytes.filter(|memory| bytes > memory / 2) {
             let (samples, megabytes, has) = (limits.size, bytes / 1_000_000, memory / 1_000_000);
             tracing::warn!(
-                "the reservoir of {samples} samples takes about {megabytes} MB of this machine's {has} MB; take a smaller size"
+                "the reservoir of {samples} samples takes about {megabytes} MB of this machine's {has} MB; use a smaller reservoir"
             );
         }
         Self { plan: Arc::clone(plan), rank: plan.config().rank.rank, limits, walk: Mutex::default() }
@@ -77,13 +77,14 @@ impl ReservoirOrder {
         }
     }
 
-    /// The turns at the positions of a task. `None` for positions of another rank.
+    /// The turns at the positions of a task. `None` for positions of another rank, such as padding.
     fn turns(&self, walk: &ReservoirEpoch, task: &Task) -> impl Iterator<Item = Option<ReservoirTurn>> {
         let turn = |(rank, turn): (Rank, ReservoirTurn)| (rank.rank == self.rank).then_some(turn);
         task.positions(&self.plan).map(move |position| turn(walk.turn_at(position)))
     }
 
-    /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at turn 0.
+    /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at turn 0. An epoch that does
+    /// not follow the last open one is left out: its tasks read their samples themselves.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|task_request| task_request.task.epoch_path().epoch).collect();
         let mut last = self.walk.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
@@ -119,7 +120,7 @@ fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
     let most = super::bytes_ahead(plan, machine);
     let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
     let chunk = (bytes / sample_bytes).clamp(1, MAX_SAMPLES);
-    // A peer answers later, but many requests are in flight at once.
+    // A remote source has more latency and serves many requests at once, so as much as allowed is read ahead.
     let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * chunk) } else { 2 * chunk };
     Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank.rank)), chunk, ahead }
 }
@@ -147,7 +148,7 @@ impl ReadOrder for ReservoirOrder {
         if let Some(remaining) = walk.remaining.get(&read.request.epoch) {
             return remaining.is_coming(step);
         }
-        // The walk of that epoch has not begun. The preparer reads this sample itself.
+        // The walk of that epoch has not begun, or is no longer kept. The preparer reads this sample itself.
         walk.read_early.insert(read.request);
         false
     }
@@ -159,7 +160,8 @@ impl ReadOrder for ReservoirOrder {
         let left: u64 = remaining.values().map(RemainingReads::left).sum();
         // Requested samples come on top of the reservoir, because they leave it soon.
         let room = (size + ahead + buffer.requested()).saturating_sub(buffer.samples());
-        // Plan whole chunks only: long sequential reads need many neighbouring samples at once.
+        // Plan whole chunks only: long sequential reads need many neighbouring samples at once. A starved task cannot wait for room
+        // (`ReadBuffer::is_starved`).
         if !is_idle || left == 0 || (room < most.min(left) && !buffer.is_starved()) {
             return Vec::new();
         }
@@ -170,8 +172,8 @@ impl ReadOrder for ReservoirOrder {
             {
                 let id = self.plan.source().id_at(remaining.walk.ordinal_of_step(self.rank, step));
                 let request = SampleRequest { id, epoch, occurrence: Occurrence(0) };
-                // A request from before a jump may arrive after it, and put a sample into this set. The task that waits for the
-                // sample since then must still get it. `remove` keeps the set small.
+                // A request from before a jump may arrive late and mark a sample that the walk will read. If a task waits for that
+                // sample, it is read anyway. `remove` keeps the set small.
                 if !read_early.remove(&request) || buffer.is_awaited(request) {
                     buffer.expect(request);
                     chunk.push(SampleRead {
@@ -247,7 +249,7 @@ mod tests {
         builder.finish().unwrap();
     }
 
-    /// Requests the first batch of an epoch.
+    /// Requests the first batch of an epoch. Returns the number of tasks that are complete at once.
     fn request(order: &ReservoirOrder, epoch: u64, buffer: &mut ReadBuffer) -> usize {
         let task = Task {
             batch: BatchSerial(epoch),

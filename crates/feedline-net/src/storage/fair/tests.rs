@@ -154,3 +154,42 @@ fn no_more_connections_than_allowed_and_all_end_with_the_server() {
     assert_eq!(fair.next_reply(number, Duration::from_mins(1)), NextReply::Ended);
     assert!(!fair.put_request(number, frame(1), Admission::Free));
 }
+
+#[test]
+fn a_burst_of_one_connection_is_served_by_all_workers() {
+    let fair = fair();
+    let number = fair.enter(9).unwrap();
+    let (taken, served) = std::sync::mpsc::channel();
+    let round = std::sync::Barrier::new(3);
+    let are_all_served = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let (fair, round, taken) = (&fair, &round, taken.clone());
+            scope.spawn(move || {
+                while let Some(request) = fair.next_request() {
+                    taken.send(()).unwrap();
+                    // Each worker keeps its request until the other has one too.
+                    round.wait();
+                    drop(request);
+                }
+            });
+        }
+        let are_all_served = (0..30).all(|_| {
+            // Usually both workers wait by now. The test also holds if they do not.
+            std::thread::sleep(Duration::from_millis(1));
+            put(&fair, number, 0..2);
+            let served = (0..2).all(|_| served.recv_timeout(Duration::from_secs(60)).is_ok());
+            if served {
+                round.wait();
+            }
+            served
+        });
+        fair.close();
+        if !are_all_served {
+            // Frees the worker that waits for the other one.
+            scope.spawn(|| round.wait());
+            round.wait();
+        }
+        are_all_served
+    });
+    assert!(are_all_served, "a request waits although a worker is idle");
+}
