@@ -221,7 +221,7 @@ def test_the_table_of_offload_policies_is_the_committed_result() -> None:
             assert row + f"{100 * (1 - found['candidates'].get('raw', 0.0)):.0f} % |" in guide, (name, policy)
     volumes = json.loads((ROOT / "bench/results/storage.json").read_text())["results"]["volumes"]
     fewer = volumes["mean_file_bytes"] / volumes["auto"]["bytes_per_sample"]
-    assert f"at the server, {fewer:.1f}x fewer" in guide
+    assert f"at the server. That sends {fewer:.1f}x fewer" in guide
 
 
 def test_the_tables_of_reading_in_sequence_are_the_committed_result() -> None:

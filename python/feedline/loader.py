@@ -51,8 +51,8 @@ class Loader(Displayed):
             ``fl.reservoir(size)`` reads shards in sequence and draws from what was read.
         sampler: the samples of an epoch and their order. A list of indices, ``fl.weighted(...)``,
             ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices. The last two are called
-            when the loader is made and when an epoch begins, so nothing of an epoch is prepared before. A torch
-            sampler draws from ``seed`` and epoch.
+            when the loader is made and when an epoch begins, so no sample of an epoch is prepared before it begins.
+            A torch sampler draws from ``seed`` and epoch.
         seed: decides all randomness.
         num_workers: threads that prepare samples. ``"auto"`` begins with one per core, divided between the ranks on
             this machine and the loaders of this process. It adds threads while these wait for storage.
@@ -64,8 +64,8 @@ class Loader(Displayed):
             process group of ``torch.distributed`` or ``jax.distributed``, else from the environment of torchrun, SLURM
             or MPI, with a warning. ``rank=0, world_size=1`` divides nothing.
         world_size: see ``rank``.
-        mesh: instead of these, a torch ``DeviceMesh`` of one dimension, or ``(mesh, "dp")`` with the name of the
-            data-parallel dimension (or a tuple of names). Ranks that differ in other dimensions get the same data.
+        mesh: instead of both, a torch ``DeviceMesh`` of one dimension, or ``(mesh, "dp")`` with the name (or a tuple of
+            names) of the data-parallel dimension. Ranks that differ in other dimensions get the same data.
         memory_budget: bytes of samples in flight, a number or a text such as ``"512MB"``. By default an eighth of the
             memory, at most 2 GB, divided between the ranks on this machine and the loaders of this process. A sample
             that is larger runs alone.
@@ -110,8 +110,7 @@ class Loader(Displayed):
         tuning: Tuning | None = None,
         **unknown: NoReturn,
     ) -> None:
-        """Check all arguments. Nothing is read or started before the first batch is requested."""
-        # First, so that a user of another loader gets a useful message before any other check.
+        """Check all arguments. No sample is read and no thread starts before the first batch is requested."""
         refuse_keywords(unknown)
         if not isinstance(source, Source):
             makers = "fl.folder, fl.tar, fl.files, fl.array, fl.volumes or fl.synthetic"
@@ -124,8 +123,8 @@ class Loader(Displayed):
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
         given = placement.given(rank, world_size, mesh)
-        # A sampler that depends on the epoch is called once now, so that its errors show at once.
         by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
+        # A sampler that depends on the epoch is called for epoch 0 now, so that its errors show at once.
         stream = plan_settings.of_stream(
             batch_size=batch_size,
             shuffle=shuffle,
@@ -140,7 +139,6 @@ class Loader(Displayed):
         run = plan_settings.of_run(
             num_workers=num_workers, memory_budget=memory_budget, cache=cache, order=order, tuning=tuning
         )
-        # Arguments take precedence over the process group and the environment.
         ranks = tuple(given or placement.found())
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
         self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
@@ -174,19 +172,18 @@ class Loader(Displayed):
         one_of("framework", framework, ("numpy", "torch"))
         if framework == "numpy" and plan._native.bfloat16_fields:
             names = ", ".join(plan._native.bfloat16_fields)
-            raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
+            raise PlanError(f'{names}: NumPy has no bfloat16; use framework="torch", or another dtype')
         self._plan, self._given = plan, given
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._batch = partial(to_batch, converter(self._framework), plan._native.settings.get("fields"))
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
-        # Kept until the first iteration: another rank may have to load it again.
-        self._loaded: dict[str, Any] | None = None
+        # Kept until the next iteration begins: if rank or samples change before, _switch loads it again.
+        self._loaded_state: dict[str, Any] | None = None
         self._has_begun = False
         self._follows_group = placement.has_process_group()
         self._metrics = None if metrics is None else serve(self._native, metrics)
-        # The engine's threads must end before the interpreter tears itself down.
         close_at_exit(self)
 
     def _place(self) -> None:
@@ -212,15 +209,14 @@ class Loader(Displayed):
         # Opened before the old stream is closed. If it fails, the loader stays as it was.
         native = open_loader(plan._native, self._share)
         try:
-            if self._loaded is not None:
-                native.load_state_dict(self._loaded)
+            if self._loaded_state is not None:
+                native.load_state_dict(self._loaded_state)
             else:
                 native.set_epoch(self._native.epoch)
         except BaseException:
             native.close()
             raise
         before, address = self._native, self.metrics_address
-        # The old server must release its address before the new one listens there.
         if self._metrics is not None:
             self._metrics.close()
         self._plan, self._native = plan, native
@@ -230,9 +226,8 @@ class Loader(Displayed):
     def _begin(self) -> Iteration:
         # Lightning and others initialise the process group after they create their loaders.
         self._place()
-        # The sampler may choose other samples for this epoch.
         self._sample(self._native.epoch)
-        self._loaded, self._has_begun = None, True
+        self._loaded_state, self._has_begun = None, True
         return Iteration(self._native, self._batch, self)
 
     def _place_before_use(self) -> None:
@@ -277,7 +272,6 @@ class Loader(Displayed):
         >>> [len(next(batches)["index"]) for _ in range(3)]
         [4, 4, 4]
         """
-        # An epoch without batches would loop for ever.
         while len(self) > 0:
             yield from self
 
@@ -309,9 +303,8 @@ class Loader(Displayed):
         """
         epoch = whole("epoch", epoch, 0)
         self._place_before_use()
-        # A loaded state stays valid if its own epoch is set.
         if epoch != self._native.epoch:
-            self._loaded = None
+            self._loaded_state = None
         self._native.set_epoch(epoch)
 
     @property
@@ -354,7 +347,7 @@ class Loader(Displayed):
         if self._plan._sampler is not None and isinstance(state.get("epoch"), int):
             self._sample(state["epoch"])
         self._native.load_state_dict(state)
-        self._loaded = state
+        self._loaded_state = state
 
     def snapshot(self) -> Snapshot:
         """Return the counters of the run: time per stage, bytes, queue, memory, stalls by cause, substitutes.
@@ -445,11 +438,11 @@ class Loader(Displayed):
         return facts | ({"metrics": self.metrics_address} if self.metrics_address is not None else {})
 
     def __str__(self) -> str:
-        """Show the same, with a hint for trainers that reject the loader and print it in their error."""
+        """Show the repr, with a hint for trainers that reject the loader and print it in their error."""
         return f"{self!r} (trainers that take generators, such as Keras: loader.forever(), len(loader) steps an epoch)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle plan and state. The unpickling process opens the source itself, and continues for its own rank.
+        """Pickle plan, state and a rank that was given. The unpickling process opens the source itself.
 
         ``metrics`` are not served by the copy: two processes cannot listen at one address.
         """
@@ -464,7 +457,7 @@ class Loader(Displayed):
         raise missing_attribute(name)
 
     def close(self) -> None:
-        """End all threads and free all memory within a second. ``with``, ``del`` and exit do the same.
+        """End all threads and free the engine's memory within a second. ``with``, ``del`` and exit do the same.
 
         >>> with fl.Loader(fl.synthetic(8, (2,)), batch_size=4) as loader:
         ...     batches = len(list(loader))
@@ -499,7 +492,7 @@ class Loader(Displayed):
 def _restored(
     plan: Plan, placement: Placement | None, framework: Literal["numpy", "torch"], share: Share | None, state: Any
 ) -> Loader:
-    """Return the unpickled loader, at its saved state."""
+    """Return a loader for a plan, at a state if one is given."""
     rank, world_size = (None, None) if placement is None else placement
     loader = Loader.from_plan(plan, rank=rank, world_size=world_size, framework=framework, share=share or False)
     if state is not None:

@@ -177,7 +177,7 @@ fn a_burst_of_one_connection_is_served_by_all_workers() {
             // Usually both workers wait by now. The test also holds if they do not.
             std::thread::sleep(Duration::from_millis(1));
             put(&fair, number, 0..2);
-            let served = (0..2).all(|_| served.recv_timeout(Duration::from_secs(60)).is_ok());
+            let served = (0..2).all(|_| served.recv_timeout(Duration::from_mins(1)).is_ok());
             if served {
                 round.wait();
             }
