@@ -68,9 +68,8 @@ def test_law_4_a_kept_state_without_a_fixed_order_gives_each_sample_that_is_left
 @pytest.mark.parametrize("name", ["shuffle.all", "carousel"])
 def test_a_state_of_a_later_format_is_refused_and_says_what_to_do(inputs: Inputs, name: str) -> None:
     state = kept_state(name)["state"]
-    words = (
-        rf"the state has format {TOO_NEW}, but this version reads format {state['feedline']}; use the version .* set_epoch"
-    )
+    versions = rf"the state has format {TOO_NEW}, but this version reads format {state['feedline']}"
+    words = versions + "; use the version .* set_epoch"
     with CASES[name].open(inputs, 1) as loader, pytest.raises(fl.StateError, match=words):
         loader.load_state_dict(state | {"feedline": TOO_NEW})
 

@@ -60,7 +60,8 @@ def sentences(results: dict[str, Any]) -> Iterator[str]:
     if tried := results.get("tensorsocket", {}).get("tried"):
         results_text = "; ".join(f"`{way}`: {_rate_or_words(tried[way])}" for way in WAYS)
         yield (
-            "Two jobs with TensorSocket, without a GPU, in [three configurations](../../bench/share/tensor_socket_ends.py) "
+            "Two jobs with TensorSocket, without a GPU, in "
+            "[three configurations](../../bench/share/tensor_socket_ends.py) "
             f"(unmodified, with another start-up handshake, with tensors in shared memory): {results_text}."
         )
     if failure := results.get("tensorsocket", {}).get("failure"):
