@@ -81,11 +81,14 @@ pub(super) fn bound_detail(diagnosis: &Diagnosis) -> Option<String> {
                 diagnosis.slow_samples.iter().map(|slow| format!("{} ({:.0} ms)", slow.key, slow.ms)).collect();
             let idle = 100.0 * diagnosis.idle_share;
             let named = if slow.is_empty() { String::new() } else { format!(" Slowest: {}.", slow.join(", ")) };
-            Some(format!("Meanwhile, threads were idle for {idle:.0} % of their time.{named}"))
+            Some(format!(
+                "Threads were idle for {idle:.0} % of their time, because finished batches waited behind slow samples.{named}"
+            ))
         }
         Bound::Read | Bound::Network => {
             let rate = parts.read_samples_per_second.unwrap_or_default() * parts.read_bytes / 1e6;
-            Some(format!("It delivers {rate:.1} MB/s, with {} per sample.", ByteSize(parts.read_bytes as u64)))
+            let store = if diagnosis.bound == Bound::Read { "The storage" } else { "The network" };
+            Some(format!("{store} delivers {rate:.1} MB/s, with {} per sample.", ByteSize(parts.read_bytes as u64)))
         }
         Bound::Step | Bound::Memory | Bound::HandOver => None,
     }
@@ -97,7 +100,7 @@ fn longest_op(parts: &Parts) -> Option<String> {
     let ms = |op: &OpPart| if by_cpu_time { op.cpu_ms } else { op.ms };
     let longest = parts.ops.iter().max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
     let share = 100.0 * ms(longest) / parts.ops.iter().map(ms).sum::<f64>().max(1e-9);
-    let what = if by_cpu_time { "CPU" } else { "thread" };
+    let what = if by_cpu_time { "CPU" } else { "wall" };
     Some(format!(
         "Most of the time goes to {}: {:.2} ms of {what} time per sample, {share:.0} %.",
         longest.op,
@@ -113,7 +116,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     row(format!("step, {:.2} ms per batch", parts.step_ms), times.step)?;
     row(read_name(parts), times.read.max(times.network))?;
     row(format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second)?;
-    row("threads, including reads".to_owned(), times.prepare)?;
+    row(format!("prepare and read, {} threads", parts.num_workers), times.prepare)?;
     row(cores_name(parts), times.cores)?;
     if parts.python_ms() > 0.0 {
         row("Python, one thread at a time".to_owned(), times.python)?;
@@ -132,9 +135,9 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
 /// The label of the row for cores.
 pub(super) fn cores_name(parts: &Parts) -> String {
     if is_shared(parts) {
-        format!("cores, {:.1} of {} free", parts.free_cores, parts.cores)
+        format!("cores, {:.1} of {} available", parts.free_cores, parts.cores)
     } else {
-        format!("cores, all {} busy", parts.cores)
+        format!("cores, all {} available", parts.cores)
     }
 }
 
@@ -206,7 +209,7 @@ fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
 
 /// Throughput of a resource that takes `seconds` per sample.
 pub(super) fn rate(seconds: f64) -> String {
-    if seconds > 0.0 { format!("{:.1}", 1.0 / seconds) } else { "any".to_owned() }
+    if seconds > 0.0 { format!("{:.1}", 1.0 / seconds) } else { "unlimited".to_owned() }
 }
 
 /// A duration in a unit that gives a short number.
@@ -255,6 +258,6 @@ mod tests {
             "Most of the time goes to DecodeImage: 2.40 ms of CPU time per sample, 75 %."
         );
         let quiet = longest_op(&parts(0.1)).unwrap();
-        assert!(quiet.starts_with("Most of the time goes to RandomResizedCrop: 3.20 ms of thread time"), "{quiet}");
+        assert!(quiet.starts_with("Most of the time goes to RandomResizedCrop: 3.20 ms of wall time"), "{quiet}");
     }
 }

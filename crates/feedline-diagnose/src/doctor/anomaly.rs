@@ -101,18 +101,18 @@ impl fmt::Display for Anomaly {
             ),
             Self::Drift { first_ms, last_ms } if last_ms > first_ms => write!(
                 f,
-                "batches take longer and longer, {first_ms:.1} ms at first and {last_ms:.1} ms at the end: a memory \
-                 leak, a throttled processor, or a store that slows down"
+                "batches take longer and longer, {first_ms:.1} ms at first and {last_ms:.1} ms at the end; possible causes: a \
+                 memory leak, a throttled processor, a store that slows down"
             ),
             Self::Drift { first_ms, last_ms } => write!(
                 f,
-                "batches get faster, {first_ms:.1} ms at first and {last_ms:.1} ms at the end: caches fill; \
-                 measure for longer"
+                "batches get faster, {first_ms:.1} ms at first and {last_ms:.1} ms at the end; probably caches \
+                 fill: measure for longer"
             ),
             Self::Bimodal { quick_ms, slow_ms, slow_share } => write!(
                 f,
-                "there are two kinds of batches: {:.0} % take {slow_ms:.1} ms, the others {quick_ms:.1} ms: a few slow \
-                 samples, or reads that miss a cache",
+                "there are two kinds of batches: {:.0} % take {slow_ms:.1} ms, the others {quick_ms:.1} ms; possible \
+                 causes: a few slow samples, reads that miss a cache",
                 100.0 * slow_share
             ),
         }

@@ -135,7 +135,7 @@ impl CoreClaim {
         self.weight.store(weight.clamp(MIN_WEIGHT, CORE), Ordering::Relaxed);
     }
 
-    /// Waits for a core in the order of urgency, at most [`PATIENCE`]. After that the thread starts without a free core.
+    /// Waits for a core in the order of urgency, at most `PATIENCE`. After that the thread starts without a free core.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
