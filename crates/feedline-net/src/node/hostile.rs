@@ -253,16 +253,16 @@ fn a_change_to_what_cannot_be_is_refused() {
     let segment = u64::MAX;
     let ways = [
         (Route::JobProgress(job_progress(&self::plan(200, ""))), "200 samples then, 300 now"),
-        (Route::JobProgress(JobProgressState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
+        (Route::JobProgress(JobProgressState { rounds: Vec::new(), ..mine.clone() }), "one round for each segment"),
         (
             Route::JobProgress(JobProgressState { rounds: vec![1; 1 << 20], ..mine.clone() }),
-            "not one round for each segment",
+            "one round for each segment",
         ),
         (
             Route::JobProgress(JobProgressState { order: vec![SegmentRound { segment, round: 1 }], ..mine.clone() }),
-            "is not there",
+            "does not exist",
         ),
-        (Route::JobProgress(JobProgressState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
+        (Route::JobProgress(JobProgressState { received: u64::MAX, ..mine.clone() }), "does not fit its segments"),
         (Route::JobProgress(JobProgressState { rounds: rounds(u64::MAX), ..mine.clone() }), "out of range"),
         (Route::JobProgress(JobProgressState { epoch: Epoch(u64::MAX), ..mine.clone() }), "out of range"),
         (Route::Share("{}".to_owned()), "has no rank"),
