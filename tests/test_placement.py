@@ -89,7 +89,7 @@ if __name__ == "__main__":
     for rank in range(2):
         warning = f"the data of rank {rank} of 2, found in the process group of torch.distributed"
         assert done.stderr.count(warning) == 1, done.stderr
-    assert "rank=0, world_size=1 gives it all data" in done.stderr
+    assert "pass rank=0, world_size=1 to give it all data" in done.stderr
 
 
 def test_a_trainer_of_lightning_with_ddp_divides_the_data(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ print(json.dumps(refused))
     several, unknown, no_mesh, twice = found[0][0][1]
     assert "mesh=(mesh, ('dp',))" in several
     assert "('dp', 'tp'), not 'pp'" in unknown
-    assert "mesh is int; it is a torch DeviceMesh" in no_mesh
+    assert "mesh is int; it must be a torch DeviceMesh" in no_mesh
     assert "not both" in twice
     assert "this process gets" not in found[0][1], "what is asked for is not announced"
 

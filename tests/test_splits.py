@@ -110,9 +110,9 @@ def test_folds_are_written_into_plans(pictures: Callable[..., Path], by: Any) ->
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: unbalanced().split({"a": 0.5}, by="class"), r"split\(\): by is 'class'; it is \"label\""),  # type: ignore[arg-type]
+        (lambda: unbalanced().split({"a": 0.5}, by="class"), r"split\(\): by is 'class'; it must be \"label\""),  # type: ignore[arg-type]
         (lambda: unbalanced().split({"a": 0.5}, seed=-1), "seed is -1"),
-        (lambda: unbalanced().kfold(1), "k is 1; it is a whole number from 2 to the 120 samples"),
+        (lambda: unbalanced().kfold(1), "k is 1; it must be a whole number from 2 to 120, the number of samples"),
         (lambda: unbalanced().kfold(121), "k is 121"),
         (lambda: unbalanced().kfold(2.5), "k is 2.5"),  # type: ignore[arg-type]
         (lambda: fl.synthetic(9, (2,)).kfold(3, by="label"), "sample 0 has neither"),

@@ -52,7 +52,7 @@ class SourceError(FeedlineError, ValueError):
 
     >>> fl.synthetic(0, (2,))
     Traceback (most recent call last):
-    feedline.errors.SourceError: synthetic(0, (2,)): there have to be samples, and bytes in each
+    feedline.errors.SourceError: synthetic(0, (2,)): n and all sides must be whole numbers above 0
     """
 
 

@@ -1,8 +1,8 @@
 """The rank of this process among the processes that divide an epoch.
 
-In order of precedence: arguments (``rank`` and ``world_size``, or ``mesh``), the process group of torch or JAX if the
-program has initialised one, the environment of a launcher. Nothing here imports torch or JAX: a program that uses a
-process group has imported it already.
+It comes from the first of these that is there: arguments (``rank`` and ``world_size``, or ``mesh``), the process group
+of torch or JAX, the environment of a launcher. Nothing here imports torch or JAX: a program that uses a process group
+has imported them already.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def given(rank: int | None, world_size: int | None, mesh: Any) -> Placement | No
 def likely() -> Placement:
     """Return the probable placement of this process, without logging.
 
-    A plan is opened with it. The loader that runs the plan decides, and logs its decision.
+    A plan is opened with it. The loader that runs the plan may decide otherwise, and logs its decision.
     """
     group, launched = _process_group(), environment.launched_rank()
     if group is not None or launched is not None:
         _, rank, world_size = group or launched or ("", 0, 1)
-        # A nonsensical environment is reported when the loader is created, not here.
+        # A wrong environment is reported when the loader is created, not here.
         if rank < world_size <= _MAX_RANKS:
             return Placement(rank, world_size)
     return ALONE
@@ -84,7 +84,7 @@ def found() -> Placement:
         placement = _checked(rank, world_size)
         return _announced(f"the environment of {launcher}", placement)
     library, rank, world_size = group
-    # A world size of 1 says nothing: torchrun also sets it for single processes.
+    # A launcher's world size of 1 proves nothing: torchrun also sets it for a single process that starts its own group.
     if launched is not None and launched[2] > 1 and launched[2] != world_size:
         launcher, _, started = launched
         raise PlanError(
@@ -102,13 +102,13 @@ _announced_before: set[Placement] = set()
 
 
 def _announced(origin: str, placement: Placement) -> Placement:
-    """Log a placement once, because the user did not ask for it."""
-    # Several loaders of one program would repeat the same message.
+    """Warn once about a placement that the user did not ask for."""
+    # Otherwise each loader of a program would repeat the message.
     if placement.world_size == 1 or placement in _announced_before:
         return placement
     _announced_before.add(placement)
     _log.warning(
-        "this process gets the data of rank %d of %d, found in %s; rank=0, world_size=1 gives it all data",
+        "this process gets the data of rank %d of %d, found in %s; pass rank=0, world_size=1 to give it all data",
         placement.rank,
         placement.world_size,
         origin,
@@ -118,7 +118,7 @@ def _announced(origin: str, placement: Placement) -> Placement:
 
 def _process_group() -> tuple[str, int, int] | None:
     """Return the library, the rank and the world size of the process group, if the program has initialised one."""
-    # Looked up, never imported: a program that uses a process group has imported it.
+    # Looked up, never imported: a program that uses a process group has imported its library.
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return "torch.distributed", torch.get_rank(), torch.get_world_size()
@@ -136,7 +136,7 @@ def _of_mesh(mesh: Any) -> Placement:
     mesh, names = mesh if isinstance(mesh, tuple) and len(mesh) == 2 else (mesh, None)
     if not all(hasattr(mesh, name) for name in ("get_local_rank", "size", "mesh_dim_names")):
         raise PlanError(
-            f"mesh is {type(mesh).__name__}; it is a torch DeviceMesh of one dimension, such as mesh['dp'], "
+            f"mesh is {type(mesh).__name__}; it must be a torch DeviceMesh of one dimension, such as mesh['dp'], "
             f"or (mesh, 'dp') with the name of the data-parallel dimension"
         )
     has = tuple(mesh.mesh_dim_names or ())
@@ -147,7 +147,7 @@ def _of_mesh(mesh: Any) -> Placement:
     chosen = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
     if not chosen or not set(chosen) <= set(has):
         raise PlanError(f"mesh has the dimensions {has}, not {names!r}")
-    # Several dimensions form one number, like digits. The last dimension changes fastest.
+    # Ranks in several dimensions form one rank, like the digits of a number. The last dimension changes fastest.
     rank, world_size = 0, 1
     for name in chosen:
         part = mesh[name]

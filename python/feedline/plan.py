@@ -31,7 +31,8 @@ class Plan(Displayed):
     ) -> None:
         """Hold a checked plan; users call :meth:`from_toml` or take ``loader.plan``.
 
-        If a ``sampler`` chooses new samples for each epoch, the native plan holds those of ``epoch``.
+        If a ``sampler`` chooses new samples for each epoch, the native plan holds those of ``epoch``. ``ops`` is
+        ``None`` for a plan from TOML, whose ops exist only in the native plan.
         """
         self._native = native
         self._ops = None if ops is None else tuple(ops)
@@ -42,7 +43,7 @@ class Plan(Displayed):
         """Read a plan and open its source.
 
         A plan with ``ops.Map`` names Python functions, which can do anything. So it is refused before anything is
-        imported; ``allow_functions=True`` is for plans that you trust.
+        imported, unless ``allow_functions`` is set. Set it only for plans that you trust.
 
         >>> plan = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan
         >>> fl.Plan.from_toml(plan.to_toml()).fingerprints == plan.fingerprints
@@ -53,7 +54,7 @@ class Plan(Displayed):
     def to_toml(self) -> str:
         """Return the plan as TOML. All ranks share it, so it contains neither rank nor world size.
 
-        A function without a name or an array in memory cannot be written, and raises.
+        Raises an error for a plan that contains a function without a name or an array in memory.
 
         >>> print(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.to_toml().splitlines()[1])
         batch_size = 4
@@ -106,7 +107,7 @@ class Plan(Displayed):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle source, ops and settings. The unpickling process opens the source itself, for its own rank."""
-        # A plan from TOML has no Python ops. Its text describes them.
+        # A plan from TOML has no Python objects for its ops, so its text is pickled.
         if self._ops is None:
             return _from_trusted, (self.to_toml(),)
         parts = (self.source, self._ops, self._native.settings, self._native.config, self._sampler, self._epoch)
@@ -136,7 +137,10 @@ class Plan(Displayed):
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Hashes: ``listing``, ``values`` (+ ops), ``order`` (+ seed, sampler), ``run`` (everything).
+        """Hashes of parts of the plan.
+
+        ``listing`` covers the names of the samples, ``values`` also the ops, ``order`` also seed, shuffle and sampler,
+        ``run`` everything.
 
         >>> sorted(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.fingerprints)
         ['listing', 'order', 'run', 'values']

@@ -35,7 +35,7 @@ class Source(Displayed):
         return len(self._native)
 
     def __repr__(self) -> str:
-        """Show kind, place and size in one line."""
+        """Show kind, path and size in one line."""
         classes = f", {count(len(self.classes), 'class')}" if self.classes else ""
         left_out = f", {count(self.skipped, 'file')} left out" if self.skipped else ""
         samples = f"{count(len(self), 'sample')}{classes}, fields {listed(self.fields)}{left_out}"
@@ -148,8 +148,8 @@ class Source(Displayed):
         Args:
             parts: fractions by name, which add up to at most 1.
             seed: the same seed gives the same parts.
-            by: ``"label"`` divides each class alone. Every part then has its fraction of every class, rounded up or
-                down.
+            by: ``"label"`` divides each class on its own. Every part then has its fraction of every class, rounded up
+                or down.
 
         >>> parts = fl.synthetic(10, (2,)).split({"train": 0.8, "val": 0.2})
         >>> len(parts["train"]), len(parts["val"])
@@ -166,14 +166,14 @@ class Source(Displayed):
         start = 0.0
         for name, fraction in parts.items():
             end = min(start + fraction, 1.0)
-            # The last part must reach exactly to the end, or a sample would be lost to rounding.
+            # Parts that add up to 1 must reach exactly to the end, or a sample would be lost to rounding.
             end = 1.0 if abs(end - 1.0) < 1e-9 else end
             sources[name] = Source(self._native.share(seed, start, end, by_label))
             start = end
         return sources
 
     def kfold(self, k: int, seed: int = 0, *, by: Literal["label"] | None = None) -> list[tuple[Source, Source]]:
-        """Return ``k`` pairs of sources for cross-validation. Each sample validates once and trains ``k - 1`` times.
+        """Return ``k`` pairs ``(train, val)`` for cross-validation. Each sample is in exactly one ``val``.
 
         Args:
             k: the number of folds, from 2 to the number of samples.
@@ -185,8 +185,12 @@ class Source(Displayed):
         """
         by_label = _is_by_label("kfold()", seed, by)
         if not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
-            raise SourceError(f"kfold(): k is {k!r}; it is a whole number from 2 to the {len(self)} samples")
-        # A share that ends before it begins wraps around: everything except the fold.
+            raise SourceError(
+                f"kfold(): k is {k!r}; it must be a whole number from 2 to {len(self)}, the number of samples"
+            )
+        # The validation samples of a fold are the share from `start` to `end`. A share that ends before it starts wraps
+        # around, so the share from `end` to `start` has all other samples. `% 1.0` and `or 1.0` turn a start of 1 into
+        # 0 and an end of 0 into 1.
         ends = [(fold / k, (fold + 1) / k) for fold in range(k)]
         return [
             (
@@ -199,9 +203,9 @@ class Source(Displayed):
 
 def _is_by_label(of: str, seed: int, by: str | None) -> bool:
     if by not in (None, "label"):
-        raise SourceError(f'{of}: by is {by!r}; it is "label" or None')
+        raise SourceError(f'{of}: by is {by!r}; it must be "label" or None')
     if not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise SourceError(f"{of}: seed is {seed!r}; it is a whole number from 0 on")
+        raise SourceError(f"{of}: seed is {seed!r}; it must be a whole number, at least 0")
     return by is not None
 
 
@@ -215,8 +219,8 @@ def folder(
     """Open a folder of pictures. Each sub-folder is a class, in sorted order. A flat folder has label -1.
 
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
-    BMP, GIF, PPM and PGM; ``extensions=(".jpg", ".png")`` takes these files instead. Other files are left out, counted
-    in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
+    BMP, GIF, PPM, PGM and PNM; ``extensions=(".jpg", ".png")`` takes only files with these endings. Other files are
+    left out, counted in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set, because it would be a
@@ -242,13 +246,13 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 
     They may be remote: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
-    Members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm``
-    and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is
-    ``label`` (int64) if all are whole numbers. All other fields are named by their extension. Fields that some samples
-    lack are left out, with a warning.
+    Consecutive members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``,
+    ``ppm``, ``pgm`` and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``,
+    ``cls`` is ``label`` (int64) if all are whole numbers. All other fields are named by their extension. Fields that
+    some samples lack are left out, with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
-    (``FEEDLINE_CACHE``). Samples are numbered by the name of their shard, then by their position in it.
+    (``FEEDLINE_CACHE``). Samples are numbered in the order of the shards' paths, then by their position in the shard.
 
     >>> source = fl.tar("shards/*.tar")
     """
@@ -272,7 +276,7 @@ def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None)
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
     for name, paths in fields.items():
         if is_path(paths):
-            raise SourceError(f"files(): {name!r} is {paths!r}; it takes a list of paths")
+            raise SourceError(f"files(): {name!r} is {paths!r}; it must be a list of paths")
     lists = [(name, [path_text(path) for path in paths]) for name, paths in fields.items()]
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 
@@ -336,7 +340,7 @@ def synthetic(n: int, shape: int | Sequence[int]) -> Source:
     """
     shape = (shape,) if isinstance(shape, int) else shape
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
-        raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")
+        raise SourceError(f"synthetic({n}, {tuple(shape)}): n and all sides must be whole numbers above 0")
     return Source(_feedline.Source.synthetic(int(n), [int(side) for side in shape]))
 
 
@@ -346,7 +350,7 @@ def _open(params: dict[str, Any]) -> Source:
 
 def _opened_again(spec: dict[str, Any], identity: int) -> Source:
     source = _open(spec)
-    # Resuming over other files would deliver other samples without a word.
+    # Otherwise a run that resumes over other files would silently deliver other samples.
     if source._native.identity != identity:
         raise SourceError(
             "the source lists other samples than when it was pickled: files were added, removed or renamed, or this "
@@ -358,6 +362,10 @@ def _opened_again(spec: dict[str, Any], identity: int) -> Source:
 def _label_parts(
     labels: Labels | None,
 ) -> tuple[str, list[int], bytes] | tuple[str, list[list[int]], bytes] | list[str] | None:
+    """Return labels as the engine takes them.
+
+    Names of classes, or the dtype, the shape of every label or the list of all shapes, and the bytes of all labels.
+    """
     if labels is None:
         return None
     if len(labels) > 0 and all(isinstance(label, str) for label in labels):
@@ -380,7 +388,7 @@ def _ragged_arrays(labels: Labels) -> list[npt.NDArray[Any]] | None:
     filled = [array for array in arrays if array.size > 0]
     if len({array.shape for array in arrays}) < 2 or not filled or min(array.ndim for array in arrays) == 0:
         return None
-    # An empty list has neither a dtype nor the sides of the others: [] among boxes of shape (k, 4) is (0, 4).
+    # An empty list has neither the dtype nor the sides of the others. So [] among boxes of shape (k, 4) becomes (0, 4).
     dtype = np.result_type(*filled)
     rest = filled[0].shape[1:]
     arrays = [array if array.ndim > len(rest) else np.zeros((0, *rest), dtype) for array in arrays]
@@ -393,7 +401,7 @@ def _plain_array(what: str, values: Any) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except ValueError as error:
         raise SourceError(f"{what}: {error}") from error
-    # bool, signed, unsigned, float. Text, objects and complex numbers have no counterpart in the engine.
+    # bool, signed, unsigned, float. The engine has no text, objects or complex numbers.
     if array.dtype.kind not in "biuf":
         raise SourceError(f"{what} has elements of {array.dtype}; they have to be numbers, all of one shape")
     # The engine reads elements one after the other, in the machine's byte order.

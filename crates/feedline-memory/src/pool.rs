@@ -1,7 +1,8 @@
 //! Reuses slabs of one layout.
 //!
-//! In: dropped slabs. Out: open slabs. Always true: at most `spare` unused allocations are kept. The pool never blocks and never
-//! refuses: the engine's budget limits the number of open slabs.
+//! In: dropped slabs. Out: open slabs. Always true: at most `max_spare` unused allocations are kept. The pool does not limit the
+//! number of open slabs and never waits for one: the engine's budget limits them. A slab is refused only if the system has no
+//! memory.
 
 use crate::sync::{Arc, Mutex};
 use crate::{Allocation, OpenSlab, SlabLayout};
@@ -13,23 +14,25 @@ pub struct Pool(Arc<PoolInner>);
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) layout: SlabLayout,
+    /// Whether other processes can map the memory.
     is_shared: bool,
-    spare: usize,
-    waiting: Mutex<Vec<Allocation>>,
+    max_spare: usize,
+    /// Unused allocations.
+    spare: Mutex<Vec<Allocation>>,
 }
 
 impl Pool {
-    /// A pool that keeps at most `spare` unused allocations.
-    pub fn new(layout: SlabLayout, spare: usize) -> Self {
-        Self(Arc::new(PoolInner { layout, is_shared: false, spare, waiting: Mutex::default() }))
+    /// A pool that keeps at most `max_spare` unused allocations.
+    pub fn new(layout: SlabLayout, max_spare: usize) -> Self {
+        Self(Arc::new(PoolInner { layout, is_shared: false, max_spare, spare: Mutex::default() }))
     }
 
-    /// A pool of memory that other processes can map.
-    pub fn shared(layout: SlabLayout, spare: usize) -> Self {
-        Self(Arc::new(PoolInner { layout, is_shared: true, spare, waiting: Mutex::default() }))
+    /// The same, with memory that other processes can map.
+    pub fn shared(layout: SlabLayout, max_spare: usize) -> Self {
+        Self(Arc::new(PoolInner { layout, is_shared: true, max_spare, spare: Mutex::default() }))
     }
 
-    /// Opens a slab. Reused memory contains old bytes, so every slot must be written before the slab is sealed.
+    /// Opens a slab. Reused memory contains old bytes, so every slot that will be read must be written before the slab is sealed.
     ///
     /// `None` if the system has no memory left.
     pub fn open(&self) -> Option<OpenSlab> {
@@ -44,7 +47,7 @@ impl Pool {
 
     /// Bytes of unused allocations.
     pub fn spare_bytes(&self) -> usize {
-        self.0.waiting.lock().len() * self.0.layout.total_bytes()
+        self.0.spare.lock().len() * self.0.layout.total_bytes()
     }
 }
 
@@ -55,14 +58,16 @@ impl PoolInner {
     }
 
     fn take(&self) -> Option<Allocation> {
-        self.waiting.lock().pop()
+        self.spare.lock().pop()
     }
 
+    /// Takes back the memory of a slab. Frees it if there is enough spare memory.
     pub(crate) fn put_back(&self, memory: Allocation) {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() < self.spare {
-            waiting.push(memory);
+        let mut spare = self.spare.lock();
+        if spare.len() < self.max_spare {
+            spare.push(memory);
         }
+        // Otherwise `memory` is freed after the lock is released: parameters are dropped after local variables.
     }
 }
 
@@ -116,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_used_again_but_only_as_much_as_the_pool_keeps() {
+    fn memory_is_reused_but_only_as_much_as_the_pool_keeps() {
         let pool = pool(4);
         let first = pool.open().unwrap().seal().unwrap();
         let second = pool.open().unwrap().seal().unwrap();

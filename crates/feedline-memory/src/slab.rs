@@ -12,9 +12,10 @@ use crate::{Allocation, SlabLayout};
 /// The memory of a batch.
 #[derive(Debug)]
 pub struct Slab {
+    /// `None` only during `drop`.
     memory: Option<Allocation>,
     pool: Arc<PoolInner>,
-    /// Whether another process may still read the memory after the slab is dropped.
+    /// Whether another process may still read the memory after the slab is dropped. Then it is not reused.
     is_retired: AtomicBool,
 }
 
@@ -45,6 +46,7 @@ impl Slab {
 
     /// Excludes the memory from reuse, because a process that has mapped it may read it for any length of time.
     pub fn retire(&self) {
+        // Relaxed: only `drop` reads the flag, and the owner that drops the slab has synchronised with all other users (`Arc`).
         self.is_retired.store(true, Ordering::Relaxed);
     }
 

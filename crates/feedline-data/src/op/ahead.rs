@@ -1,7 +1,7 @@
 //! Asks the rest of a chain what it will need of a sample, before its data is read.
 //!
-//! In: a cut, a sample, and facts about its picture. Out: the part that later ops need. Always true: leaving out the rest does not
-//! change a byte of the result (law 8).
+//! In: a place in the chain, a sample, and facts about its picture or volume. Out: the part that later ops need. Always true:
+//! leaving out the rest does not change a byte of the result (law 8).
 
 use std::sync::Arc;
 
@@ -11,25 +11,26 @@ use super::{Facts, Need, OpChain, PlannedOp};
 use crate::batch::Kind;
 use crate::volume::{Foreground, Region};
 
-/// The ops after a given one, for one sample.
+/// The rest of a chain, for one sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     pub(super) chain: &'a OpChain,
+    /// The number of the first op that has not run yet.
     pub(super) first: usize,
     pub(super) request: SampleRequest,
 }
 
 impl<'a> Ahead<'a> {
-    /// The part of a picture that the next op on its field needs. `None` if it needs all of it.
+    /// The part of a picture that the next op on its field needs. `None` if it needs all of it, or if there is no such op.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
         let Self { chain, first, .. } = *self;
-        // Only the very next op on the field counts: it sees the picture as it was decoded.
+        // Only the next op on the field counts. Later ones see a picture that was already changed.
         let next = first + chain.ops()[first..].iter().position(|op| works_on(op, field))?;
         chain.ops()[next].op().needs(&chain.draw(next, self.request), facts)
     }
 
-    /// The region of a volume with these sides that is needed. `None` if all of it is. `foreground` finds the foreground of a label
-    /// by its field.
+    /// The region that later ops need of a volume with these sides. `None` if they need all of it. `foreground` returns the
+    /// foreground of the label in the given field.
     pub fn region(
         &self,
         field: &str,
@@ -47,7 +48,7 @@ impl<'a> Ahead<'a> {
         self.foreground_op(label).is_some()
     }
 
-    /// Whether a later op will ask for it, with the draws of this sample.
+    /// Whether a later op will ask for the foreground of a label, with the draws of this sample.
     pub fn will_ask_for_foreground(&self, label: &str) -> bool {
         self.foreground_op(label)
             .is_some_and(|(number, op)| op.op().will_look_for_foreground(&self.chain.draw(number, self.request)))
@@ -61,22 +62,25 @@ impl<'a> Ahead<'a> {
         self.next_moving_op(label).filter(asks)
     }
 
-    /// The next op on a field that moves elements, if no op moves its fields before.
+    /// The next op that moves elements of a field, for example a crop. `None` if an earlier op moves elements of another field that
+    /// this op works on.
     fn next_moving_op(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
         let Self { chain, first, .. } = *self;
-        let moves = |name: &str| {
-            let mut behind = chain.ops().iter().enumerate().skip(first);
-            behind.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
+        let first_to_move = |name: &str| {
+            let mut later = chain.ops().iter().enumerate().skip(first);
+            later.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
         };
-        let (number, op) = moves(field)?;
+        let (number, op) = first_to_move(field)?;
         // An op that crops image and label together needs the same region of both, so neither may have been moved before.
-        let are_unmoved = op.op().on().names().all(|name| moves(name).is_some_and(|(other, _)| other == number));
+        let are_unmoved =
+            op.op().on().names().all(|name| first_to_move(name).is_some_and(|(other, _)| other == number));
         are_unmoved.then_some((number, op))
     }
 
-    /// The label of op number `number`, if no op changes it before. The foreground of a changed label is not known yet.
+    /// The label among the fields of op number `number`. `None` if an earlier op changes it, because the foreground of a changed
+    /// label is not known yet.
     fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
-        // By the loaded kind: the foreground is known for the label as it is stored.
+        // The loaded kind decides, because the foreground is known only for the label as it is stored.
         let is_label = |name: &str| matches!(self.chain.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
         let label = op.op().on().names().find(|name| is_label(name))?;
         let mut between = self.chain.ops()[self.first..number].iter().filter(|op| works_on(op, label));
@@ -84,6 +88,7 @@ impl<'a> Ahead<'a> {
     }
 }
 
+/// Whether an op works on a field.
 pub(super) fn works_on(op: &PlannedOp, field: &str) -> bool {
     op.op().on().names().any(|name| name == field)
 }

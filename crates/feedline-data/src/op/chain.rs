@@ -1,6 +1,7 @@
 //! The ops of a plan in order, with their draws.
 //!
-//! In: a sample request. Out: what each op will draw, do and need for it, known before any data is read.
+//! In: a sample request. Out: the draws of each op, its work, and the part of the sample that it needs. All of this is known before
+//! any data is read.
 
 use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{Draw, SampleRequest, Seed};
@@ -18,7 +19,7 @@ pub struct OpChain {
 }
 
 impl OpChain {
-    /// A chain over the `loaded` fields. Its draws follow from `seed`.
+    /// A chain over the `loaded` fields, with draws from `seed`.
     pub(crate) fn new(ops: Vec<PlannedOp>, loaded: FieldTypes, seed: Seed) -> Self {
         Self { ops, loaded, seed }
     }
@@ -49,8 +50,8 @@ impl OpChain {
         Ahead { chain: self, first, request }
     }
 
-    /// Predicts the work of op number `number` for a sample. A foreground that is needed before the label is read is searched
-    /// during loading.
+    /// Predicts the work of op number `number` for a sample. The search for a foreground counts only if the op does it itself. If
+    /// the foreground decides which region is loaded, loading searches for it.
     pub fn work_hint(&self, number: usize, request: SampleRequest) -> WorkHint {
         let (op, draw) = (self.ops[number].op(), self.draw(number, request));
         // Draws are computed, not stored, so the work is known before any data is read.
@@ -58,6 +59,7 @@ impl OpChain {
             return WorkHint::Idle;
         }
         let ahead = self.ahead_from(0, request);
+        // The op asks for the foreground of the label as it is stored, so loading has found it already.
         let is_found_before = || {
             op.on()
                 .names()
@@ -66,7 +68,7 @@ impl OpChain {
         if op.will_look_for_foreground(&draw) && !is_found_before() { WorkHint::Search } else { WorkHint::Usual }
     }
 
-    /// The op that decodes a loaded field, and its parameters, if no other op uses the field before.
+    /// The number of the op that decodes a loaded field, and how it decodes. `None` if another op uses the field first.
     pub fn decoder_of(&self, field: &str) -> Option<(usize, Decoding)> {
         let first = self.ops.iter().position(|op| works_on(op, field))?;
         Some((first, self.ops[first].op().decoding(field)?))

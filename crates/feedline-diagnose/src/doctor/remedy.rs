@@ -1,7 +1,7 @@
 //! Remedies, and their gains.
 //!
-//! In: the parts of a job and its bottleneck. Out: remedies with their predicted samples per second, the best first. Each is a
-//! change of the plan that can be tried.
+//! In: the parts of a job and its bottleneck. Out: remedies with their predicted samples per second, the best first. Most are
+//! changes of the plan that can be tried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::verdict::Bound;
 const MIN_GAIN: f64 = 0.05;
 /// Upper limit of threads to consider.
 const MAX_WORKERS: usize = 256;
-/// At this fraction of the best speed, further threads are not worth it.
+/// Once this fraction of the best speed is reached, further threads are not worth it.
 const KNEE: f64 = 0.98;
 /// Factor by which a larger budget is tried.
 pub(super) const MORE_MEMORY: u64 = 4;
@@ -65,12 +65,12 @@ pub enum Change {
     Pack,
     /// Longer sequential reads.
     Reads {
-        /// Bytes of a piece.
+        /// Bytes of a block, which is read in one go.
         block: u64,
     },
     /// Another batch size.
     BatchSize {
-        /// Samples of a batch.
+        /// Samples per batch.
         batch_size: usize,
     },
     /// Native ops instead of Python functions.
@@ -88,9 +88,9 @@ pub struct Remedy {
     pub change: Change,
     /// Samples per second with it.
     pub predicted_samples_per_second: f64,
-    /// The relative gain. 0.5 means half as much again.
+    /// The relative gain. 0.5 means 1.5 times as fast.
     pub predicted_gain: f64,
-    /// The relative error of the prediction, because the share of cores varied. 0.5 means by half.
+    /// The relative error of the prediction, because the share of cores varied during the measurement. 0.5 means 50 %.
     pub error_band: f64,
     /// Its cost and its drawbacks, in words.
     pub note: String,
@@ -120,7 +120,7 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// Whether a run must first cache or index samples before it shows the gain.
+    /// Whether a run must cache or index samples before it shows the gain.
     pub(crate) fn warms_up(&self) -> bool {
         matches!(self, Self::Cache { .. } | Self::SeekIndex)
     }
@@ -143,9 +143,10 @@ impl Change {
         }
     }
 
-    /// The plan with the change, if it is a matter of settings. Shards are made when the change is tried.
+    /// The plan with the change. `None` if the change is not one of the plan. `Pack` leaves the plan as it is: the shards are made
+    /// when the change is tried.
     pub(crate) fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
-        // These two need changes outside of the plan.
+        // Sharing needs other jobs, and native ops need other code.
         if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
         }
@@ -159,7 +160,7 @@ impl Change {
             Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
             Self::Planned => {
                 settings.order = Order::Planned;
-                // A planned order relies on starting slow samples early, so a manual setting of the window is dropped.
+                // A planned order relies on starting slow samples early. So the user's settings for that are dropped.
                 (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
             }
             Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
@@ -183,6 +184,7 @@ pub(super) struct Case<'a> {
     pub plan: &'a Plan,
     pub parts: &'a Parts,
     pub bound: Bound,
+    /// Samples per second of the job as it is.
     pub measured: f64,
     /// The larger budget that was tried, and the samples per second with it.
     pub with_memory: Option<(u64, f64)>,
@@ -195,7 +197,7 @@ impl Case<'_> {
     pub(super) fn remedies(&self) -> Vec<Remedy> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
-        // A gain within the error does not count.
+        // A gain that is smaller than its error does not count.
         found.retain(|remedy| remedy.predicted_gain >= MIN_GAIN.max(remedy.error_band));
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
         // Sharing does not make this job faster, so it is added regardless of the gain.
@@ -209,9 +211,10 @@ impl Case<'_> {
         Remedy { change, predicted_samples_per_second: predicted, predicted_gain, error_band, note }
     }
 
-    /// The smallest number of threads that is nearly as fast as the largest.
+    /// The smallest number of threads that is nearly as fast as [`MAX_WORKERS`].
     fn workers(&self) -> Option<Remedy> {
         let is_reading = matches!(self.bound, Bound::Read | Bound::Network);
+        // Without a speed of the store it is unknown whether more threads would read faster.
         let knows_store = self.parts.read_samples_per_second.is_some();
         // In these cases threads are not the bottleneck, so more of them do not help.
         let is_other = matches!(self.bound, Bound::Step | Bound::HeadOfLine | Bound::Memory | Bound::HandOver);
@@ -225,7 +228,7 @@ impl Case<'_> {
             (self.parts.num_workers + 1..=MAX_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
         let note = format!("more threads than this gain less than {:.0} %", 100.0 * (1.0 - KNEE));
         let remedy = self.remedy(Change::Workers { num_workers }, reached(num_workers), note);
-        // With more threads the job may come to depend on cores.
+        // With more threads cores may become the bottleneck, and their share varied.
         let error_band = remedy.error_band.max(self.parts.with_workers(num_workers).error_band());
         Some(Remedy { error_band, ..remedy })
     }
@@ -246,6 +249,7 @@ impl Case<'_> {
         Some(self.remedy(Change::Planned, predicted, note))
     }
 
+    /// Native ops in place of all Python functions.
     fn native(&self) -> Option<Remedy> {
         let ops: Vec<String> = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.op.clone()).collect();
         if ops.is_empty() || self.bound != Bound::Python {
@@ -262,7 +266,7 @@ impl Case<'_> {
         Some(self.remedy(Change::Native { ops }, changed.times().samples_per_second(), note))
     }
 
-    /// Those that were measured.
+    /// The changes that were measured.
     fn alternatives(&self) -> Vec<Remedy> {
         let remedy = |(alternative, predicted): &(Alternative, f64)| {
             self.remedy(alternative.change.clone(), *predicted, alternative.note.clone())
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn a_gain_within_the_error_of_the_measurement_is_not_proposed() {
         let plan = open("batch_size = 10\n[source]\nkind = \"synthetic\"\nn = 100\nshape = [4]\n").unwrap();
-        // Two threads that mostly wait, on four cores: eight more gain much.
+        // Two threads that compute half of the time, on four cores: eight threads would be four times as fast.
         let parts = Parts {
             batch_size: 10.0,
             num_workers: 2,

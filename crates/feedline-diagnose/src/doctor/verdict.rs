@@ -1,7 +1,7 @@
-//! Decides the bottleneck of a job. Only this file does.
+//! Decides the bottleneck of a job. No other file decides it.
 //!
-//! In: one of the three kinds of evidence in `evidence.rs`. Out: one [`Bound`]. For another loader, of which only the outside is
-//! known, it may be `None`. Nothing here measures or counts.
+//! In: one of the three kinds of evidence in `evidence.rs`. Out: one [`Bound`], or `None` if another loader shows too little from
+//! outside. Nothing here measures or counts.
 
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
@@ -19,16 +19,18 @@ const MIN_IDLE_SHARE: f64 = 0.05;
 const MIN_IDLE_SHARE_COUNTED: f64 = 0.15;
 /// Minimum gain with more memory for memory to be the bottleneck.
 const MIN_MEMORY_GAIN: f64 = 1.07;
-/// Minimum fraction of the threads' time spent waiting for memory, or of the budget in use, for memory to be the bottleneck.
+/// Minimum fraction of the threads' time spent waiting for memory, for memory to be the bottleneck of a counted run.
 const MIN_MEMORY_WAIT_SHARE: f64 = 0.1;
+/// Alternatively, the minimum fraction of the budget that was in use at the peak.
 const MIN_MEMORY_PEAK_SHARE: f64 = 0.9;
 /// Minimum fraction of the threads' time in Python ops for Python to be the bottleneck.
 const MIN_PYTHON_SHARE: f64 = 0.5;
-/// Above this fraction of its time, another loader computes rather than waits. Waiting for a core counts as computing.
+/// A thread or worker of another loader that computes for more than this fraction of its time is limited by computing. For a
+/// worker, waiting for a core counts as computing.
 const MIN_COMPUTE_SHARE: f64 = 0.5;
 /// Minimum fraction of the time that worker processes wait for a disk, as evidence of reading.
 const MIN_BLOCKED_SHARE: f64 = 0.1;
-/// Minimum bytes that a worker process reads, as evidence of reading. It is more than it reads to start and to receive its tasks.
+/// Minimum bytes that a worker process reads, as evidence of reading. A worker reads fewer bytes to start and to receive its tasks.
 const MIN_READ_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 
 /// The bottleneck of a job.
@@ -96,8 +98,8 @@ impl Examined<'_> {
     /// The bottleneck of the job.
     pub(super) fn bound(&self) -> Bound {
         let Self { times, profile, joint, with_memory } = self;
+        // The resources do not explain the speed. The order of the checks matters: the most specific evidence comes first.
         if falls_short(times, joint) {
-            // The order of the checks matters: the most specific evidence comes first.
             if with_memory.is_some_and(|rate| rate > MIN_MEMORY_GAIN * joint.samples_per_second) {
                 return Bound::Memory;
             }
@@ -107,12 +109,14 @@ impl Examined<'_> {
             if profile.reads_ahead && joint.waits_for_reads() && joint.stall_share > MIN_STALL_SHARE {
                 return profile.reading();
             }
-            // The consumer waits although threads are idle. So it waits for single samples, which cannot be divided among threads.
+            // The consumer waits although threads are idle. So it waits for single samples, which one thread alone must prepare.
             if joint.idle_share > MIN_IDLE_SHARE && joint.stall_share > MIN_STALL_SHARE {
                 return Bound::HeadOfLine;
             }
         }
+        // The resource that a sample needs for the longest time.
         match Bound::from(times.bound()) {
+            // The hand-over is not a resource, so it is compared with the step here.
             Bound::Step if joint.is_slow_to_take() => Bound::HandOver,
             Bound::Prepare => profile.threads(),
             other => other,
@@ -129,6 +133,7 @@ impl CountedRun {
             self.memory_wait_share > MIN_MEMORY_WAIT_SHARE || self.memory_peak_share > MIN_MEMORY_PEAK_SHARE;
         match () {
             // The first condition that holds decides.
+            // The trainer hardly waits.
             () if joint.stall_share < MIN_STALL_SHARE => Bound::Step,
             () if joint.hand_over_ms > joint.wait_ms => Bound::HandOver,
             () if !self.has_threads => self.waited_for(),
@@ -139,7 +144,7 @@ impl CountedRun {
         }
     }
 
-    /// The cause of the longest waits. Used if a node prepares the samples, because nothing else is known about it.
+    /// The cause of the longest waits. Used if a node prepares the samples, because nothing is known about its threads.
     fn waited_for(&self) -> Bound {
         let stalls = &self.joint.stalls;
         let others = [(stalls.read, self.profile.reading()), (stalls.memory, Bound::Memory)];
@@ -155,21 +160,25 @@ impl Outside<'_> {
         if self.stall_share < MIN_STALL_SHARE {
             return Some(Bound::Step);
         }
-        let is_round = |anomaly: &Anomaly| matches!(anomaly, Anomaly::Period { cause: PeriodCause::Workers, .. });
-        if self.anomalies.iter().any(is_round) {
+        // Worker processes take turns, and the trainer waits for each of them.
+        let is_of_workers = |anomaly: &Anomaly| matches!(anomaly, Anomaly::Period { cause: PeriodCause::Workers, .. });
+        if self.anomalies.iter().any(is_of_workers) {
             return Some(Bound::Prepare);
         }
-        // Batches that had to wait for a core are slow for that reason alone, so they prove nothing about their samples.
+        // Some batches are much slower than the others. That shows slow samples only if the trainer's thread did not wait for a
+        // core, which also makes batches slow.
         let queued = self.consumer.queued;
         let has_two_kinds = self.anomalies.iter().any(|anomaly| matches!(anomaly, Anomaly::Bimodal { .. }));
         if has_two_kinds && queued < MIN_STALL_SHARE * self.waited {
             return Some(Bound::HeadOfLine);
         }
-        // While the thread waited for a core it did not wait for batches. With workers, unpickling and collating is work too.
+        // The trainer's thread computed for most of the wait. Without workers it prepares the samples itself. With workers it
+        // unpickles and collates. Its wait for a core is left out, because it neither computed nor waited for batches then.
         if self.consumer.computed > MIN_COMPUTE_SHARE * (self.waited - queued) {
             return Some(Bound::Prepare);
         }
         match &self.workers {
+            // The thread loads itself and mostly did not compute, so it read.
             None => Some(Bound::Read),
             Some(workers) => workers.bound(self.stall_share),
         }
@@ -182,21 +191,23 @@ impl WorkerProcesses {
         if computing > MIN_COMPUTE_SHARE {
             return Some(Bound::Prepare);
         }
-        // A worker is idle only while enough batches are ready, and then the step does not wait. In the rest of its time it
-        // computes or waits: for storage, if there is evidence that it reads.
-        let waits = 1.0 - computing > 1.0 - stall_share + MIN_STALL_SHARE;
+        // A worker is idle only while enough batches are ready, and then the trainer does not wait. So it is idle for at most
+        // `1 - stall_share` of its time. If it did not compute for longer than that, it was blocked: by storage, if there is
+        // evidence that it reads.
+        let is_blocked = 1.0 - computing > 1.0 - stall_share + MIN_STALL_SHARE;
         let reads = self.blocked > MIN_BLOCKED_SHARE || self.read_bytes > MIN_READ_BYTES;
-        (waits && reads).then_some(Bound::Read)
+        (is_blocked && reads).then_some(Bound::Read)
     }
 }
 
 impl Joint {
     /// Whether passing a ready batch to the trainer takes longer than waiting for it, and longer than the step.
     fn is_slow_to_take(&self) -> bool {
+        // At least 1 us, because without a step any noise would be longer.
         self.hand_over_ms > self.wait_ms && self.hand_over_ms > self.step_ms.max(1e-3)
     }
 
-    /// Whether it waited longer for stored bytes than for ops.
+    /// Whether the trainer waited longer for stored bytes than for ops.
     fn waits_for_reads(&self) -> bool {
         self.stalls.read > self.stalls.prepare
     }

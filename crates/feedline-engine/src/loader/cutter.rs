@@ -1,8 +1,10 @@
 //! Cuts batches out of segments.
 //!
 //! In: leased segments, one after the other. Out: batches with the job's own size and fields. A batch inside one segment is a view
-//! of it. A batch across segments is copied piece by piece. So is a batch of a job that still holds arrays over several earlier
-//! segments, or that may not keep any.
+//! of it. A batch is copied in three cases:
+//! - it lies in several segments
+//! - the user still holds arrays over [`MAX_PINNED`] earlier segments
+//! - memory for segments is short, so that no view may keep this one (`Segment::can_be_kept`)
 //!
 //! Always true: a batch keeps the lease of the memory it views, so its bytes stay valid as long as any array over it (law 5). At
 //! most one segment is held here, whatever the batch size, so jobs do not block each other with segments that they hold.
@@ -20,37 +22,41 @@ use crate::carousel::BadSlot;
 use crate::error::Error;
 use crate::state::SegmentRound;
 
-/// Number of earlier segments that a job may hold arrays over.
+/// If the user holds arrays over this many earlier segments, batches are copied instead of viewed.
 const MAX_PINNED: usize = 2;
 
 /// The segment that a job reads, and how far it is cut.
 #[derive(Debug)]
 pub(super) struct Cutter {
+    /// The job's plan.
     plan: Arc<Plan>,
+    /// The plan of the segments, which decides their layout.
     production: Arc<Plan>,
     segments: Segments,
-    /// The current segment, and how many of its samples are used.
+    /// The current segment, and how many of its samples are used, counted from the start of the whole segment.
     held: Option<(Segment, u64)>,
     /// The start of a batch that continues in the next segment.
-    begun: Option<Copied>,
-    /// Leases of segments that are used up.
+    unfinished: Option<Copied>,
+    /// Leases of earlier segments. A lease is alive as long as the user holds arrays over its segment.
     past: Vec<Weak<dyn Any + Send + Sync>>,
     /// Memory for copied batches.
     pool: Pool,
 }
 
-/// The fields of a batch, and the segment rounds that it starts.
+/// A batch that was cut.
 #[derive(Debug)]
 pub(super) struct Cutting {
     pub fields: Vec<BatchField>,
+    /// The segment rounds whose first samples are in this batch.
     pub begun: Vec<SegmentRound>,
+    /// Slots of the batch with substitutes in them.
     pub bad: Vec<BadSlot>,
 }
 
 /// A batch that is copied.
 #[derive(Debug)]
 struct Copied {
-    // Declared before the slab: the writer must be dropped before the slab is sealed.
+    /// Writes all slots of the slab. It must be dropped before the slab can be sealed.
     writer: SlotWriter,
     slab: OpenSlab,
     ids: Vec<u64>,
@@ -62,18 +68,18 @@ impl Cutter {
     pub(super) fn new(plan: &Arc<Plan>, production: Arc<Plan>) -> Self {
         let pool = Pool::new(plan.layout().slab().clone(), 4);
         let (plan, segments) = (Arc::clone(plan), plan.segments().clone());
-        Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
+        Self { plan, production, segments, held: None, unfinished: None, past: Vec::new(), pool }
     }
 
-    /// Drops the current segment. Still tracks earlier segments that the user holds arrays over.
+    /// Drops the current segment and the start of a batch. Still tracks the segments that the user holds arrays over.
     pub(super) fn clear(&mut self) {
         if let Some((segment, _)) = self.held.take() {
             self.past.push(Arc::downgrade(&segment.lease));
         }
-        self.begun = None;
+        self.unfinished = None;
     }
 
-    /// Adds a segment of which `received` samples were received before. The previous segment must be used up.
+    /// Adds a segment of which the job received the first `received` samples before. The previous segment must be used up.
     pub(super) fn add(&mut self, segment: Segment, received: u64) {
         debug_assert!(self.held.is_none(), "a segment comes when the one before it is used up");
         self.held = Some((segment, received));
@@ -89,16 +95,16 @@ impl Cutter {
 
     /// Number of samples that are in no batch yet.
     pub(super) fn samples(&self) -> usize {
-        self.begun.as_ref().map_or(0, |begun| begun.ids.len()) + self.left()
+        self.unfinished.as_ref().map_or(0, |copied| copied.ids.len()) + self.left()
     }
 
-    /// Whether a batch of `len` samples can be cut. If not, its first samples are copied, so that the next segment can be leased.
+    /// Whether a batch of `len` samples can be cut. If not, copies the rest of the current segment and gives the segment back, so
+    /// that the next one can be leased.
     pub(super) fn has(&mut self, len: usize) -> Result<bool, Error> {
         if self.samples() >= len {
             return Ok(true);
         }
         let left = self.left();
-        // The batch continues in the next segment. Copy its first samples now, so that this segment can be given back.
         if left > 0 {
             self.copy(left)?;
         }
@@ -111,16 +117,17 @@ impl Cutter {
         // A lease without owners has ended: the user dropped all arrays over that segment.
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
-            && self.begun.is_none()
+            && self.unfinished.is_none()
             && self.past.len() < MAX_PINNED;
         if may_view { Ok(self.view(len)) } else { self.copy_rest(len) }
     }
 
-    /// The next samples of the segment: its first slot, the round that they start, and substitutes among them, counted from slot
-    /// `first` of the batch.
+    /// Describes the next samples of the segment. Returns the slot of the first one in the segment's memory, the round of the
+    /// segment if they are its first samples, and the substitutes among them. The slots of substitutes are those of the batch, in
+    /// which these samples start at slot `first`.
     fn next(&self, samples: usize, first: usize) -> (usize, Option<SegmentRound>, Vec<BadSlot>) {
         let (segment, used) = self.held.as_ref().expect("samples are taken where there are some");
-        // `used` counts samples of the whole segment, but the memory starts behind the skipped ones.
+        // `used` counts samples of the whole segment, but the memory starts after the skipped ones.
         let slot = (used - segment.skipped) as usize;
         let begins = (*used == 0).then_some(segment.segment_round);
         let bad = segment.bad.iter().filter(|bad| (slot..slot + samples).contains(&bad.slot));
@@ -128,6 +135,7 @@ impl Cutter {
         (slot, begins, bad)
     }
 
+    /// Counts samples as used. Drops the segment after its last sample.
     fn use_up(&mut self, samples: usize) {
         if let Some((_, used)) = &mut self.held {
             *used += samples as u64;
@@ -144,11 +152,14 @@ impl Cutter {
         let (segment, _) = self.held.as_ref().expect("samples are taken where there are some");
         let layout = self.production.layout();
         let form = layout.fields().iter().find(|(field, _)| **field == *name).map(|(_, form)| form);
-        let Some(FieldForm::Region { region, .. }) = form else { unreachable!("what is shared is produced: {name:?}") };
+        let Some(FieldForm::Region { region, .. }) = form else {
+            unreachable!("every shared field is produced: {name:?}")
+        };
         let start = layout.slab().slot_range(*region, first_slot).start;
         segment.span(start..start + slots * layout.slab().slot_bytes(*region))
     }
 
+    /// Cuts a batch whose arrays are views of the segment.
     fn view(&mut self, len: usize) -> Cutting {
         let (slot, begins, bad) = self.next(len, 0);
         let ids = ids(self.span(INDEX_FIELD, slot, len).bytes());
@@ -157,9 +168,9 @@ impl Cutter {
         Cutting { fields, begun: begins.into_iter().collect(), bad }
     }
 
-    /// Appends the next samples of the segment to the copied batch.
+    /// Appends the next samples of the segment to the unfinished batch.
     fn copy(&mut self, samples: usize) -> Result<(), Error> {
-        let mut copied = match self.begun.take() {
+        let mut copied = match self.unfinished.take() {
             Some(copied) => copied,
             None => self.new_copy()?,
         };
@@ -177,7 +188,7 @@ impl Cutter {
         copied.ids.extend(ids(self.span(INDEX_FIELD, slot, samples).bytes()));
         copied.begun.extend(begins);
         copied.bad.extend(bad);
-        self.begun = Some(copied);
+        self.unfinished = Some(copied);
         self.use_up(samples);
         Ok(())
     }
@@ -189,12 +200,13 @@ impl Cutter {
         Ok(Copied { writer, slab, ids: Vec::new(), begun: Vec::new(), bad: Vec::new() })
     }
 
+    /// Copies what is missing of a batch of `len` samples, and finishes it.
     fn copy_rest(&mut self, len: usize) -> Result<Cutting, Error> {
-        let copied = self.begun.as_ref().map_or(0, |begun| begun.ids.len());
+        let copied = self.unfinished.as_ref().map_or(0, |copied| copied.ids.len());
         if copied < len {
             self.copy(len - copied)?;
         }
-        let Copied { writer, slab, ids, begun, bad } = self.begun.take().expect("something was copied");
+        let Copied { writer, slab, ids, begun, bad } = self.unfinished.take().expect("something was copied");
         // A slab can only be sealed when it has no writer.
         drop(writer);
         let slab = Arc::new(slab.seal().expect("the writer is gone"));
@@ -205,6 +217,7 @@ impl Cutter {
         Ok(Cutting { fields, begun, bad })
     }
 
+    /// The fields of a batch. `span` gives the memory of a field by its name and the region of the job's layout.
     fn fields(&self, len: usize, ids: &[u64], span: impl Fn(&str, usize) -> Span) -> Vec<BatchField> {
         let key = |id: &u64| Unslotted::Text(self.plan.source().key(SampleId(*id)).into_owned());
         let field = |(name, form): &(Arc<str>, FieldForm)| {
@@ -222,6 +235,7 @@ impl Cutter {
     }
 }
 
+/// The sample indices in the bytes of the `index` field.
 fn ids(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|id| u64::from_ne_bytes(*id)).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! In: segments from a feed. Out: the job's own batches, in the order in which segments arrive.
 //!
-//! Always true: in an epoch each sample comes once (law 2). A batch that failed stays the next one.
+//! Always true: in an epoch each sample comes once (law 2). The progress does not move past a batch that failed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ pub(super) struct SegmentDeliverer {
     metrics: Arc<Metrics>,
     feed: Arc<dyn Feed>,
     progress: Mutex<SegmentDelivererState>,
-    /// Held while a consumer waits for a segment, and while the place in the stream changes.
+    /// Held while a consumer waits for a segment, and in `seek`. So two consumers never add a segment each, and a segment that was
+    /// leased before a jump is not added after it.
     turn: Mutex<()>,
 }
 
@@ -78,7 +79,7 @@ impl SegmentDeliverer {
         }
     }
 
-    /// Why a batch with these substitutes is not delivered, if it is not.
+    /// Returns an error if the epoch has too many substitutes with these. Otherwise the batch may be delivered.
     fn stuck(&self, job_progress: &JobProgress, substitutes: &[Substitute]) -> Option<Stuck> {
         let replaced = job_progress.substituted + substitutes.len() as u64;
         let first = substitutes.first().filter(|_| replaced > self.plan.substitutes_allowed())?;
@@ -110,9 +111,9 @@ impl Deliverer for SegmentDeliverer {
             progress.waited += began.elapsed();
             let Some(segment) = next? else { return Ok(false) };
             let job_progress = progress.job_progress.lock();
-            // A segment of an epoch that ended early is given back.
+            // A segment of an epoch that ended early is dropped, which ends its lease.
             if segment.epoch == job_progress.epoch {
-                // The job resumes inside its last segment. All other segments start at their first sample.
+                // Only the segment in which the job stopped is resumed. All others start at their first sample.
                 let under_way = job_progress.under_way(self.plan.segments());
                 let received = under_way
                     .filter(|(segment_round, _)| *segment_round == segment.segment_round)
@@ -138,6 +139,7 @@ impl Deliverer for SegmentDeliverer {
         let substitutes: Vec<Substitute> = bad.into_iter().map(|bad| bad.substitute).collect();
         if let Some(stuck) = self.stuck(&job_progress, &substitutes) {
             let error = stuck.error(&self.plan);
+            // The samples are cut off, but the progress stays before them. The deliverer of the next iteration gets them again.
             progress.stuck = Some(stuck);
             return Err(error);
         }
@@ -149,11 +151,12 @@ impl Deliverer for SegmentDeliverer {
         if self.batch_len(&job_progress) == 0 {
             let next = Epoch(job_progress.epoch.0 + 1);
             job_progress.jump(next);
-            // Samples that fill no batch are dropped.
+            // With `drop_last`, the samples after the last whole batch are dropped.
             progress.cutter.clear();
         }
         drop(job_progress);
-        // The wait for the first batch of an epoch is start-up. The cause of other waits is in the node, which counts it.
+        // The wait for the first batch of an epoch is start-up. The cause of other waits is known only to the node, which counts
+        // it. Here they count as preparation.
         let cause = if number == 0 { Phase::Start } else { Phase::Prepare };
         self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_substitutes(&substitutes);
@@ -166,7 +169,7 @@ impl Deliverer for SegmentDeliverer {
         let mut progress = self.progress.lock();
         (progress.job_progress, progress.stuck) = (received.job_progress().clone(), None);
         progress.cutter.clear();
-        // The next wait notices a node that is gone.
+        // An error means that the node is gone. The next wait notices that too, and reports it.
         self.feed.change(&progress.job_progress.lock()).unwrap_or_default();
     }
 
@@ -179,7 +182,7 @@ impl Deliverer for SegmentDeliverer {
         0
     }
 
-    /// It stays open: other jobs rely on its pace, and it holds at most one segment.
+    /// It stays open between iterations: other jobs rely on its pace, and it holds at most one segment.
     fn ends_with_iteration(&self) -> bool {
         false
     }

@@ -4,8 +4,8 @@
 //! there is no pause between them. The batches may come from a node instead. If the node is lost, the stream continues with a run
 //! of its own or ends with an error, as configured.
 //!
-//! Always true: iterating again, also after a `break`, runs the next epoch. After an error the stream continues before the batch
-//! that failed. The state describes what the consumer has received.
+//! Always true: iterating again, also after a `break`, runs the next epoch. After an error the stream continues with the batch that
+//! failed. The state describes what the consumer has received.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,22 +34,23 @@ pub struct Loader {
     pub(super) context: RunContext,
     pub(super) machine: Machine,
     node: Option<Node>,
-    /// Opens a run in this process.
+    /// Opens the deliverer that is used without a node: a run in this process, or the fallback of a stream from shared segments.
     own: Option<Open>,
     /// The order of delivery, if it is decided while the plan runs.
     pub(super) arrivals: Option<ArrivalRecorder>,
     progress: Mutex<Progress>,
-    /// Held while a run starts or a node is contacted. It is not the state's lock, so readers of the state do not wait.
+    /// Held while a run starts or a node is contacted, so that two consumers do not start two runs. While a node is contacted,
+    /// `progress` is free, so readers of the state do not wait.
     starting: Mutex<()>,
-    /// Held while a consumer waits and while the place in the stream changes. A batch is taken from the run and recorded as
-    /// received under one lock, so none is lost in between.
+    /// Held while a batch is taken and while the place in the stream changes. A batch is taken from the run and recorded as
+    /// received under this one lock, so no jump comes in between. Nobody waits for a batch under it.
     turn: Mutex<()>,
 }
 
 /// A node that prepares the batches of a stream.
 struct Node {
     open: Open,
-    /// Whether the stream continues without it.
+    /// Whether the stream continues without the node if it is lost.
     continues: bool,
 }
 
@@ -153,8 +154,8 @@ impl Loader {
             let next = Epoch(progress.received.epoch().0 + 1);
             progress.jump(next);
         }
-        // New threads try the failed batch once more.
-        // The run is dropped after the lock is released, because joining its threads may take up to a second.
+        // A new run will try the failed batch again. The old one is dropped after the lock is released, because joining its threads
+        // may take up to a second.
         let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
         progress.stage = Stage::Fresh;
         progress.iteration.0 += 1;
@@ -172,10 +173,10 @@ impl Loader {
     /// Waits up to `timeout` until [`Loader::take`] has an answer. Returns whether it has. A batch counts as received only when it
     /// is taken.
     pub fn wait_within(&self, iteration: Iteration, timeout: Duration) -> Result<bool, Error> {
-        // Nothing is taken here, so no other consumer has to wait. `take` checks again.
+        // Without `turn`, so that other consumers do not wait. Nothing is taken here, and `take` checks again.
         let Some(run) = self.run_of(iteration)? else { return Ok(true) };
         match run.wait_within(timeout) {
-            // Another consumer replaced the run. The next check reports what that means.
+            // The run was closed or replaced. `run_of` returns the error of a closed loader, or opens the next run.
             Err(Error::Closed) => self.run_of(iteration).map(|_| false),
             Err(error) => self.mark_stuck(iteration, error).map(|()| false),
             ready => ready,
@@ -194,8 +195,8 @@ impl Loader {
         if let Some((arrivals, (before, indices))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
             && let Err(error) = arrivals.record(before, indices, &self.plan, &self.context.costs)
         {
-            // The batch was not delivered, so the next run prepares it again.
-            // Two statements: the lock is released before the run is dropped.
+            // The run has delivered the batch, but the consumer does not get it. So the run is dropped, and the next one prepares
+            // the batch again. Two statements, because the lock must be released before the run is dropped.
             let failed = self.lock().run.take();
             drop(failed);
             return self.mark_stuck(iteration, error).map(|()| Next::NotYet);
@@ -225,7 +226,7 @@ impl Loader {
         self.lock().upcoming_epoch()
     }
 
-    /// Makes `epoch` the next one. Drops prepared work if that changes anything.
+    /// Makes `epoch` the epoch of the next iteration. If it is not already, drops prepared work and ends running iterations.
     pub fn set_epoch(&self, epoch: Epoch) -> Result<(), Error> {
         let _turn = self.turn.lock();
         let mut progress = self.lock();
@@ -234,7 +235,7 @@ impl Loader {
         }
         if progress.upcoming_epoch() != epoch {
             progress.jump(epoch);
-            // Iterators over the old epoch end with `Superseded` instead of silently continuing elsewhere.
+            // Iterators over the old epoch fail with `Superseded` instead of silently continuing elsewhere.
             progress.iteration.0 += 1;
         }
         Ok(())
@@ -246,7 +247,7 @@ impl Loader {
         received.to_state(&self.plan)
     }
 
-    /// Continues from a state, in its epoch.
+    /// Continues from a state, in its epoch. Ends running iterations.
     pub fn load_state(&self, state: &SavedState) -> Result<(), Error> {
         let received = self.lock().received.clone();
         let loaded = received.loaded(state, &self.plan)?;
@@ -257,7 +258,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends an iteration early. Frees its prepared work, memory and threads.
+    /// Ends an iteration early. Frees its prepared work, memory and threads, unless the deliverer stays open between iterations.
     pub fn abandon(&self, iteration: Iteration) {
         let _turn = self.turn.lock();
         let run = {
@@ -273,6 +274,7 @@ impl Loader {
 
     /// Ends the run and its threads within a second.
     pub fn close(&self) {
+        // Without `turn` and `starting`: a consumer may hold them for seconds while it contacts a node.
         let run = {
             let mut progress = self.lock();
             progress.is_closed = true;
@@ -285,14 +287,17 @@ impl Loader {
         keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 
-    /// Records that the next batch could not be delivered. Returns no error if a run of this process will try it again.
+    /// Records that the next batch could not be delivered. Returns no error if the stream continues without the node and tries the
+    /// batch again.
     fn mark_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
         let mut progress = self.lock();
         if let Some(node) = self.node.as_ref().filter(|_| !progress.has_lost_node) {
-            // A sample that a node cannot prepare cannot be prepared here either. The error says why.
             let goes_on = match error {
+                // The node is lost.
                 Error::Node { .. } => node.continues,
+                // The node runs, but cannot deliver these samples.
                 Error::Production { .. } => true,
+                // The sample itself is bad, so it cannot be prepared here either.
                 _ => false,
             };
             if goes_on && self.own.is_some() {
@@ -310,9 +315,9 @@ impl Loader {
         Err(error)
     }
 
-    /// The run of an iteration, started if necessary. `None` if the iteration has ended.
+    /// The deliverer of an iteration, opened if necessary. `None` if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
-        // Lock order: `turn`, `starting`, `progress`. The lock also makes sure that two consumers do not start two runs.
+        // Lock order: `turn`, `starting`, `progress`.
         let _starting = self.starting.lock();
         let mut progress = self.lock();
         progress.check(iteration)?;
@@ -338,10 +343,10 @@ impl Loader {
                 drop(progress);
                 let opened = (node.open)(&received, &self.context.metrics);
                 progress = self.lock();
-                // Another consumer may have jumped meanwhile.
+                // Another consumer may have jumped or closed the loader meanwhile.
                 progress.check(iteration)?;
                 match opened {
-                    // A node that answered before is lost, whatever its error says now.
+                    // The first refusal to attach is an error of the user's set-up. A node that was attached before is lost.
                     Err(error @ (Error::Node { .. } | Error::Attach { .. }))
                         if node.continues && (progress.was_attached || matches!(error, Error::Node { .. })) =>
                     {
@@ -361,9 +366,9 @@ impl Loader {
         Ok(Some(run))
     }
 
-    /// Opens a deliverer in this process.
+    /// Opens the deliverer that is used without a node.
     fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
-        let own = self.own.as_ref().expect("a stream without a node prepares its batches itself");
+        let own = self.own.as_ref().expect("a stream that has no node, or continues without it, has `own`");
         own(&progress.received, &self.context.metrics)
     }
 

@@ -1,7 +1,7 @@
 //! The work of a preparer thread on a task: load each sample, run the ops, fill the slot.
 //!
-//! In: a task. Out: a prepared sample for each slot, or a failure as a value (law 6). A panic in an op is a failure of its sample,
-//! not of the process.
+//! In: a task. Out: a prepared sample for each slot, or a failure as a value (law 6). A panic while a sample is loaded or prepared
+//! is a failure of that sample, not of the process.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,9 @@ const SUBSTITUTE_ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub slot: usize,
+    /// The values that are not in the slot: those without a fixed shape, or all values if the task had no slot to write to.
     pub loose: Vec<Unslotted>,
+    /// Set if the slot contains another sample, because its own was bad.
     pub substitute: Option<Substitute>,
 }
 
@@ -40,11 +42,15 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct TaskReport {
     pub prepared: Vec<Prepared>,
+    /// The failure that ended the task early.
     pub failure: Option<Arc<SampleFailure>>,
+    /// Time spent loading.
     pub read: Duration,
+    /// Time spent in ops.
     pub ops: Duration,
+    /// Time spent waiting for memory. Waits during loading and in ops are part of `read` and `ops` too.
     pub memory: Duration,
-    /// Booked bytes of values without a fixed shape. They stay booked until the batch is delivered.
+    /// Booked bytes of the loose values. They stay booked until they are copied into the slot or the batch is delivered.
     pub kept: HeldBytes,
 }
 
@@ -60,7 +66,7 @@ impl TaskReport {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Box<TaskReport>),
-    /// Memory is short and the next sample is not due. Contains the samples prepared so far; the task keeps the others.
+    /// Memory is short, and the next sample is slow or not due. Contains the samples prepared so far; the task keeps the others.
     PutBack(Box<TaskReport>),
     /// The run was closed.
     Closed,
@@ -77,7 +83,9 @@ pub(super) struct Preparer {
     pub workspace: Workspace,
     /// The number of the thread.
     pub number: usize,
+    /// The number of the run, from `Budget::number_run`.
     pub run: u64,
+    /// The measurements of this thread.
     pub books: Bookkeeping,
 }
 
@@ -86,9 +94,9 @@ enum Stop {
     Cancelled,
     /// Memory is short. Try again with this many bytes reserved at the start.
     ShortOfMemory(u64),
-    /// The supply cannot cache this sample. Try again without caching.
+    /// The whole sample, which the cache needs, cannot be decoded. Try again without caching.
     Unkept,
-    /// The loaded bytes do not match the index or the server's promise. Try again and load all of them.
+    /// The seek index is damaged or does not match the loaded bytes. Try again without the index.
     Stale,
     Failed(Arc<SampleFailure>),
 }
@@ -99,7 +107,9 @@ struct Attempt {
     request: SampleRequest,
     place: Place,
     reading: Reading,
+    /// Whether the supply may cache the sample.
     may_keep: bool,
+    /// The slot and the thread, for a timeline.
     preparation: Preparation,
 }
 
@@ -108,7 +118,7 @@ impl Preparer {
     /// for reuse. All later threads together may keep less than that.
     pub(super) fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
         let workers = plan.config().num_workers.count();
-        // Threads that start later share one more eighth, divided by the most threads that there can be.
+        // Later threads share another eighth. It is divided by the largest possible number of threads, so they never exceed it.
         let sharing = if number < workers { workers } else { workers * MAX_PER_CORE };
         let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
         if plan.config().simd {
@@ -126,6 +136,7 @@ impl Preparer {
         outcome
     }
 
+    /// Fills the slots of a task one by one, until one fails or memory is short.
     fn fill_all(&mut self, task: &mut Task) -> Outcome {
         let visits = self.plan.sequence().epoch(task.epoch_path.epoch);
         let mut report = Box::new(TaskReport::new(&self.budget));
@@ -137,8 +148,9 @@ impl Preparer {
                     task.slots.start = slot;
                     return Outcome::PutBack(report);
                 }
-                // return => `attempt` retries after `Stale` and `Unkept`, so only a cancelled run comes here.
+                // `attempt` handles `Stale` and `Unkept` itself, so this is a cancelled run.
                 Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => return Outcome::Closed,
+                // The rest of the task is skipped: a batch with a failure is not delivered.
                 Err(Stop::Failed(failure)) => {
                     report.failure = Some(failure);
                     break;
@@ -168,7 +180,7 @@ impl Preparer {
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
             let sequence = self.plan.sequence();
             let position = sequence.substitute(&task.epoch_path.share, task.epoch_path.epoch, place.position, attempt);
-            // The substitute takes the slot of the bad sample, but is drawn at its own position.
+            // The substitute takes the slot of the bad sample. Its sample and draws are those of its own position.
             let other = Place { position, ..place };
             match self.attempt(task, slot, other, visits, report) {
                 Ok(loose) => {
@@ -185,7 +197,7 @@ impl Preparer {
         Err(Stop::Failed(first))
     }
 
-    /// Prepares a sample. If memory is short, starts again with more memory reserved.
+    /// Prepares a sample. Starts again if that can help: with more memory reserved, without the seek index, or without caching.
     fn attempt(
         &mut self,
         task: &mut Task,
@@ -197,7 +209,8 @@ impl Preparer {
         let request = self.plan.request_at(task.epoch_path.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
-            // A task with a cost is a slow sample that started early. It must not block for memory (see `strict_order.rs`).
+            // A task with a cost is a slow sample. Its batch may not be open yet, so it must not block for memory (see
+            // `strict_order.rs`).
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
             let working = self.budget.begin(BatchNeed { run: self.run, batch: task.batch.0 }, slot, patience);
             let preparation =
@@ -205,8 +218,8 @@ impl Preparer {
             let how = Attempt { request, place, reading, may_keep, preparation };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
             match self.attempt_with(allotment, working, how, regions, report) {
-                // The first attempt reserves as it goes. The second reserves everything at the start. If that fails too and the
-                // sample is not due, its task waits.
+                // The first attempt reserves memory as it goes. Each further attempt reserves at the start what the one before
+                // lacked. If that is refused too, the sample is not due, and its task is put back.
                 Err(Stop::ShortOfMemory(bytes)) if patience == Patience::Waits && allotment < bytes => {
                     allotment = bytes;
                 }
@@ -217,6 +230,7 @@ impl Preparer {
         }
     }
 
+    /// One attempt, with `allotment` bytes reserved at the start. A panic becomes a failure of the sample.
     fn attempt_with(
         &mut self,
         allotment: u64,
@@ -230,12 +244,12 @@ impl Preparer {
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, request, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
-        // Values without a fixed shape stay in memory after this sample. Their bytes move from the workspace to the report.
+        // Values outside the slot stay in memory after this attempt. Their booked bytes move from the workspace to the report.
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Unslotted::content_bytes).sum());
         report.kept.take_over(kept as u64);
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
-        // A sample that waited for memory says little about its cost.
+        // The measured times include waits for memory. With long waits they say little about the cost of the sample.
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
             let predicted = self.costs.record(&*self.plan, request, self.books.record());
             if let Some(predicted) = predicted {
@@ -247,7 +261,8 @@ impl Preparer {
             self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());
+            // Loading may panic too. The failure names the op, if one was running.
+            let text = format!("the code panicked, which is a bug: {}", text.unwrap_or_default());
             Err(self.failure(request, place, text.into()))
         })
     }
@@ -264,11 +279,12 @@ impl Preparer {
         let mut sample = declared(&plan, regions);
         let work_hint = self.supply.work_hint(request);
         self.books.begin_loading();
-        // A cached sample must be whole, so the ops before the cut may not skip pixels.
+        // Not after `Stale`: a sample to cache is loaded with its seek index, which would be wrong again.
         let may_keep = may_keep && reading == Reading::Trimmed;
         let keeping = if may_keep { self.supply.keeps(request, &self.metrics) } else { None };
         let loaded = self.supply.load(Loading {
             request,
+            // A cached sample must be whole, because other epochs need other parts of it.
             reading: if keeping.is_some() { Reading::Complete } else { reading },
             sample: &mut sample,
             workspace: &mut self.workspace,
@@ -279,19 +295,21 @@ impl Preparer {
             other => self.failure(request, place, Box::new(other)),
         })?;
         report.read += self.books.loaded(work_hint, cut, plan.chain(), request);
-        // Ops before the cut of the cache must produce whole samples, because other epochs crop elsewhere.
+        // For the same reason the ops before the cut of the cache must not skip pixels that this epoch does not need.
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
         let (books, supply) = (&mut self.books, &*self.supply);
         let mut observer = SampleObserver { books, chain: plan.chain(), request, supply, keeping };
         let ran = plan.chain().run(&range, request, &mut sample, &mut self.workspace, &mut observer);
+        // The observer sees the sample before each op, so not at the cut after the last one. A sample that was loaded at that cut
+        // is cached already.
         if ran.is_ok() && cut.0 < range.ops.end {
             observer.keep_at(Cut(range.ops.end), &sample, &mut self.workspace);
         }
         report.ops += self.books.ops_time();
         ran.map_err(|FailedOp { op, cause }| match cause {
-            // The file changed since its seek index was built. Read it whole.
+            // The file may have changed since its seek index was built. Read it whole.
             OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
-            // The damage lies outside the part that the ops need, so the sample is good.
+            // The damage may lie outside the part that this epoch needs. Without caching only that part is decoded.
             OpError::Codec(error) if range.whole.contains(&op) && error.is_about_data() => Stop::Unkept,
             OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
             OpError::Memory(memory) => self.no_memory(memory, request, place),
@@ -303,7 +321,8 @@ impl Preparer {
         Ok(finished)
     }
 
-    /// Adds the fields `index` and `label`, and moves all values to their places in the batch.
+    /// Adds the fields `index`, `padded` and `key` if they are delivered. Moves values with a fixed shape into the slot and returns
+    /// the others.
     fn finish(
         &mut self,
         mut sample: Sample<'_>,
@@ -350,7 +369,8 @@ fn put_scalar(sample: &mut Sample<'_>, name: &str, dtype: Dtype, bytes: &[u8]) {
     sample.put(name, Value::Tensor(Tensor::new(dtype, Vec::new(), bytes.to_vec().into())));
 }
 
-/// Returns an empty sample with a place for each delivered field: in the slot, if it has one.
+/// Returns an empty sample with all delivered fields declared. `regions` are the bytes of its slot, one slice per region. Without
+/// them all values stay in memory of their own.
 fn declared<'s>(plan: &'s Plan, regions: Option<Vec<&'s mut [u8]>>) -> Sample<'s> {
     let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
     let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();

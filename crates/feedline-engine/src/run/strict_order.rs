@@ -18,7 +18,7 @@ use crate::supply::Task;
 /// Once this many slow samples are announced, no further batch is searched.
 const MAX_EARLY: usize = 1024;
 
-/// The states of a slow sample, from its announcement until its slot has a writer or it is copied into its slot.
+/// The states of a slow sample, from its announcement until its task has a writer or the sample is copied into its slot.
 ///
 /// ```text
 /// Queued ──start──> Started ──finish──> Prepared ──open──> copied into its slot
@@ -28,7 +28,7 @@ const MAX_EARLY: usize = 1024;
 /// ```
 #[derive(Debug)]
 enum SlowSample {
-    /// Its task is at the supply or in the queue. Its batch is not open.
+    /// Its task is with the supply or in the queue. Its batch is not open.
     Queued,
     /// A thread prepares it in memory of its own. Its batch is not open.
     Started,
@@ -36,7 +36,7 @@ enum SlowSample {
     ShortOfMemory(Box<Task>),
     /// It is prepared. Its batch is not open.
     Prepared(Box<TaskReport>),
-    /// Its batch is open, but its task is still at the supply, in the queue or with a thread.
+    /// Its batch is open, but its task is still with the supply, in the queue or with a thread. Holds the writer of its slot.
     Awaited(SlotWriter),
 }
 
@@ -48,7 +48,8 @@ pub(super) struct StrictOrder {
 }
 
 impl StrictOrder {
-    /// Moves a slow sample into its batch, which is being opened. Returns the remaining work, if it is known.
+    /// Moves a slow sample into its batch, which is being opened. Returns the work that is left, or `None` while its task is still
+    /// on its way.
     fn open_slow(&mut self, slot: SlotRef, state: SlowSample, writer: SlotWriter) -> Option<Work> {
         self.early.announced -= 1;
         self.early.in_use -= usize::from(matches!(state, SlowSample::Started | SlowSample::Prepared(_)));
@@ -108,7 +109,7 @@ impl Placement for StrictOrder {
                 task.writer = Some(writer);
                 true
             }
-            // A jump dropped its batch.
+            // A jump has dropped its batch. The same holds for `None` in `finish` and `put_back`.
             None => false,
             Some(state) => unreachable!("a sample has one task, which starts once: {state:?}"),
         }
@@ -133,7 +134,7 @@ impl Placement for StrictOrder {
         match self.slow.remove(&slot) {
             Some(SlowSample::Started) => {
                 self.slow.insert(slot, SlowSample::ShortOfMemory(Box::new(task)));
-                // Its memory was given back. It counts again when its batch opens.
+                // Its memory was returned. Once its batch opens, its slot counts as part of the batch.
                 self.early.in_use -= 1;
                 None
             }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_sample_whose_batch_opens_while_it_is_at_work_is_copied_when_it_is_prepared() {
+    fn a_slow_sample_whose_batch_opens_while_it_is_being_prepared_is_copied_afterwards() {
         let mut scene = Scene::new();
         scene.start();
         assert!(scene.open().ready.is_empty());
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn law_7_what_is_left_of_a_jump_is_dropped_with_its_memory() {
+    fn law_7_a_jump_drops_slow_samples_and_returns_their_memory() {
         let mut scene = Scene::new();
         scene.start();
         drop(scene.order.clear());

@@ -34,11 +34,12 @@ pub(super) struct Window {
     pub placement: Box<dyn Placement>,
     pub queue: WorkQueue,
     batch_plan: BatchPlan,
-    /// Serial number of the next requested batch.
-    next_asked: BatchSerial,
-    /// The next batch to open, and the next batch to search for slow samples.
+    /// The serial number that the next call of `request` assigns. Unused by streams.
+    next_requested: BatchSerial,
+    /// The next batch to open.
     upcoming: Upcoming,
-    unseen: Upcoming,
+    /// The next batch to search for slow samples.
+    unsearched: Upcoming,
 }
 
 /// The batches that were open before a jump. Dropped after the lock is released.
@@ -67,22 +68,21 @@ impl Window {
             placement: placement_of(plan),
             queue: WorkQueue::default(),
             batch_plan,
-            next_asked: upcoming.serial,
-            unseen: upcoming.clone(),
+            next_requested: upcoming.serial,
+            unsearched: upcoming.clone(),
             upcoming,
         }
     }
 
-    /// Restarts at `cursor`.
+    /// Restarts at `cursor`. All open batches, queued work and requests are dropped.
     pub(super) fn reset(&mut self, cursor: Cursor) -> Dropped {
-        // Serial numbers of announced slow samples are not reused either.
-        // Late reports name a serial number, so a number that was ever in use stays used.
-        let serial = self.upcoming.serial.max(self.unseen.serial);
+        // Tasks that run now will report later and name their batch by its serial number. So the new batches start above every
+        // number that a task may have: those of open batches, and those of batches that were searched for slow samples.
+        let serial = self.upcoming.serial.max(self.unsearched.serial);
         self.upcoming = Upcoming { serial, cursor };
-        self.unseen = self.upcoming.clone();
-        // Earlier requests are cancelled.
-        self.batch_plan.forget_before(self.next_asked);
-        self.next_asked = serial;
+        self.unsearched = self.upcoming.clone();
+        self.batch_plan.forget_before(self.next_requested);
+        self.next_requested = serial;
         Dropped {
             _batches: std::mem::take(&mut self.batches),
             _placement: self.placement.clear(),
@@ -92,8 +92,8 @@ impl Window {
 
     /// Requests a batch after all earlier requests.
     pub(super) fn request(&mut self, range: PositionRange) {
-        self.batch_plan.request(self.next_asked, range);
-        self.next_asked = self.next_asked.next();
+        self.batch_plan.request(self.next_requested, range);
+        self.next_requested = self.next_requested.next();
     }
 
     /// Whether this is a stream, in contrast to requested batches.
@@ -111,7 +111,7 @@ impl Window {
         self.batches.front().map_or(self.upcoming.serial, |batch| batch.serial)
     }
 
-    /// Searches for slow samples beyond the open batches. Returns their tasks.
+    /// Searches for slow samples beyond the open batches. Returns their tasks. The next call continues where this one stopped.
     pub(super) fn look_ahead(
         &mut self,
         plan: &Plan,
@@ -123,11 +123,11 @@ impl Window {
         let mut left = LOOK_POSITIONS;
         let end = BatchSerial(self.front_serial().0 + lookahead.batches_ahead);
         // Batches that are already open need no search.
-        if self.unseen.serial < self.upcoming.serial {
-            self.unseen = self.upcoming.clone();
+        if self.unsearched.serial < self.upcoming.serial {
+            self.unsearched = self.upcoming.clone();
         }
-        while self.unseen.serial < end && self.placement.can_announce() && left > 0 {
-            let Some((batch, len)) = self.unseen.step(&self.batch_plan, plan) else { break };
+        while self.unsearched.serial < end && self.placement.can_announce() && left > 0 {
+            let Some((batch, len)) = self.unsearched.step(&self.batch_plan, plan) else { break };
             for (slot, request) in batch.task(plan, 0..len).requests(plan).into_iter().enumerate() {
                 let cost = costs.predict(plan, request, supply.work_hint(request));
                 if lookahead.is_slow(cost) {
@@ -135,12 +135,14 @@ impl Window {
                     tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });
                 }
             }
+            // An empty batch counts as one position, so that the loop ends.
             left = left.saturating_sub(len.max(1));
         }
         tasks
     }
 
-    /// Opens the next batch and divides it into tasks of `group` slots. Returns `None` if the system has no memory left.
+    /// Opens the next batch and divides it into tasks of `group` slots. Returns `None` if the system has no memory left. The caller
+    /// has checked [`Self::has_upcoming`].
     pub(super) fn open_next(
         &mut self,
         plan: &Plan,
@@ -150,10 +152,12 @@ impl Window {
     ) -> Option<BatchWork> {
         let began = Instant::now();
         let slab = pool.open()?;
-        let (upcoming, len) = self.upcoming.step(&self.batch_plan, plan).expect("asked only for what is upcoming");
+        let (upcoming, len) =
+            self.upcoming.step(&self.batch_plan, plan).expect("the caller has checked `has_upcoming`");
         self.batch_plan.forget_before(self.upcoming.serial);
         let mut batch = OpenBatch::new(&upcoming, len, slab, budget, began);
         let opened = self.placement.open(&Opening { upcoming: &upcoming, batch: &batch, plan, group });
+        // `times[1]` is when the tasks were made.
         batch.times[1] = Instant::now();
         self.batches.push_back(batch);
         Some(opened)
@@ -164,11 +168,12 @@ impl Window {
         self.placement.expects(task, self.front_serial())
     }
 
-    /// Takes the work with the least slack.
+    /// Takes the work with the least slack. Drops tasks that are no longer needed.
     pub(super) fn next_work(&mut self, lookahead: &Lookahead, may_start_early: bool) -> Option<Work> {
         loop {
             let mut work = self.queue.pop(lookahead, self.upcoming.serial, may_start_early)?;
             let is_needed = match &mut work {
+                // A task with a writer has a slot. Only a task without one has to tell the placement that it starts.
                 Work::Prepare(task) => task.writer.is_some() || self.placement.start(task),
                 Work::Place(_) => true,
             };
@@ -178,7 +183,7 @@ impl Window {
         }
     }
 
-    /// Whether there is more work to take.
+    /// Whether [`Self::next_work`] may find more work.
     pub(super) fn has_more(&self, may_start_early: bool) -> bool {
         self.queue.has_more(self.upcoming.serial, may_start_early)
     }
@@ -186,10 +191,10 @@ impl Window {
     /// Records `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is now complete.
     pub(super) fn record(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
         let front = self.front_serial();
-        // Open batches have consecutive numbers, so the distance to the front is the index. A report from before a jump has a lower
-        // number.
-        let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
-        let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else { return false };
+        // Open batches have consecutive serial numbers, so the distance to the front is the index in `batches`. A report from
+        // before a jump has a lower number and is dropped.
+        let index = serial.0.checked_sub(front.0).and_then(|distance| usize::try_from(distance).ok());
+        let Some(batch) = index.and_then(|index| self.batches.get_mut(index)) else { return false };
         batch.record(slots, report);
         serial == front && batch.is_complete()
     }
@@ -197,11 +202,12 @@ impl Window {
 
 /// Slots per task: enough to last [`TASK_TIME`], but few enough that all threads share a batch.
 pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize) -> usize {
+    // The cost is zero until the first samples are measured.
     if usual_cost.is_zero() {
         return 1;
     }
     let slots = TASK_TIME.as_nanos() / usual_cost.as_nanos();
-    // At least four tasks per thread, so that threads finish a batch at about the same time.
+    // At least four tasks per thread if the batch has enough slots, so that threads finish it at about the same time.
     (slots as usize).clamp(1, (batch_size / (4 * workers)).max(1))
 }
 

@@ -18,6 +18,7 @@ use crate::supply::{Ready, Task};
 impl RunShared {
     /// Runs thread number `number` until the run ends or has too many threads.
     pub(super) fn work(self: &Arc<Self>, number: usize) {
+        // Measures until the thread ends how long it runs on a core, for the metrics and for the size of the pool.
         let _on_cores = [self.metrics.threads.cores.enter(), self.worker_pool.on.enter()];
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
@@ -38,7 +39,8 @@ impl RunShared {
                     continue;
                 }
             };
-            // Held only while the task computes, not while the thread waits for work.
+            // The runs of this process share its cores, and the permit decides who starts (`machine/cores.rs`). It is held only
+            // while the thread works on a task.
             let permit = self.claim.as_ref().map(CoreClaim::enter);
             let outcome = self.worker_pool.time(|| preparer.run(&mut task));
             drop(permit);
@@ -55,6 +57,7 @@ impl RunShared {
         }
     }
 
+    /// Blocks until there is work. Opens batches meanwhile. Returns `None` if the thread should end.
     fn next_work(self: &Arc<Self>, number: usize) -> Option<Work> {
         let mut progress = self.lock();
         let mut has_opened = false;
@@ -65,8 +68,8 @@ impl RunShared {
                 self.wake_one(progress);
                 return None;
             }
-            // Open a batch before samples of later batches use up the room. Once per round: there may be room for a batch, but no
-            // memory.
+            // Open batches before slow samples of later batches use up the room. Only once until the thread has waited: `has_room`
+            // stays true if the system has no memory for a batch, and the loop would spin.
             if !has_opened && self.has_room(&progress) {
                 drop(progress);
                 self.open_ahead();
@@ -74,10 +77,11 @@ impl RunShared {
                 progress = self.lock();
                 continue;
             }
+            // Checking for room takes the lock of the budget, so it is skipped if no slow sample is queued.
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let lookahead = progress.lookahead;
             if let Some(work) = progress.window.next_work(&lookahead, may_start_early) {
-                // New tasks wake one thread. Each thread wakes the next if there is more work, so nobody has to wake all of them.
+                // New tasks wake one thread. Each thread wakes the next one if there is more work.
                 if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
                 }
@@ -86,32 +90,33 @@ impl RunShared {
             has_opened = false;
             progress.idle += 1;
             let since = Instant::now();
-            // Waiting releases the lock. `idle` is read under the same lock, so no wake-up is lost.
+            // Waiting releases the lock. `wake_one` reads `idle` under this lock, so it misses no thread that waits.
             self.has_tasks.wait(&mut progress);
             progress.idle -= 1;
             self.metrics.threads.add_idle(since.elapsed());
         }
     }
 
-    /// Records samples that were prepared in their slots. A sample in memory of its own is placed now or later.
+    /// Records the samples of a finished task. A sample without a slot is placed now, or later by another thread.
     fn settle(self: &Arc<Self>, task: Task, report: Box<TaskReport>) {
         if task.writer.is_some() {
             let (batch, slots) = (task.batch, task.slots.len());
-            // The writer must be dropped before the slots count as filled, because a complete batch is sealed.
+            // Drops the writer before the slots count as filled: a complete batch is sealed, which fails while a writer exists.
             drop(task);
             return self.record(batch, slots, *report);
         }
         let placed = self.lock().window.placement.finish(&task, report);
-        // Frees what the supply holds for this task before more is requested.
+        // Frees the bytes that the supply holds for this task. `place` below may open a batch and request more.
         drop(task);
         for placed in placed {
             self.place(placed);
         }
     }
 
-    /// Copies a sample from memory of its own into its slot.
+    /// Copies a sample from memory of its own into its slot, and records the slot as filled.
     fn place(self: &Arc<Self>, placed: Placed) {
         let Placed { requested, at, mut writer, mut report } = placed;
+        // In arrival order a sample may get another slot than the one that its task was made for.
         if requested != at {
             self.metrics.recorder.move_sample(requested, at);
             report.prepared.iter_mut().for_each(|prepared| prepared.slot = at.slot);
@@ -128,7 +133,7 @@ impl RunShared {
         if is_front_complete {
             self.update_deadline(&progress);
         }
-        // Delivering frees room too, but this thread may have just released memory that blocked the next batch.
+        // This task may have just returned the memory that the next batch waited for.
         let has_room = self.has_room(&progress);
         drop(progress);
         if is_front_complete {
@@ -139,14 +144,14 @@ impl RunShared {
         }
     }
 
-    /// Copies the values that have a place in the slot.
+    /// Copies the values that have a region in the slab. The others stay in `loose`.
     fn put_in_place(&self, writer: &mut SlotWriter, report: &mut TaskReport) {
         for prepared in &mut report.prepared {
             let mut regions = writer.slot_mut(prepared.slot);
             let values = std::mem::take(&mut prepared.loose);
             for (value, (_, form)) in values.into_iter().zip(self.plan.layout().fields()) {
                 match (form, value) {
-                    // The slab's memory is booked with the batch, so the copy's bytes are released.
+                    // The batch has booked its whole slab, so the bytes outside the slab are no longer booked.
                     (FieldForm::Region { region, .. }, Unslotted::Array { bytes, .. }) => {
                         regions[*region].copy_from_slice(&bytes);
                         report.kept.release(bytes.len() as u64);
@@ -157,10 +162,10 @@ impl RunShared {
         }
     }
 
-    /// Takes back a task for lack of memory. A slow sample without a slot is kept until its batch opens. Any other task is queued
-    /// again, without a cost, so that its next attempt waits for memory.
+    /// Takes back a task for lack of memory. A slow sample whose batch is not open stays with the placement until it opens. Any
+    /// other task is queued again.
     fn put_back(&self, mut task: Task, report: TaskReport) {
-        // Without a cost the next attempt waits for memory instead of returning again.
+        // A task without a cost waits for memory at its next attempt (`Preparer::attempt`).
         task.cost = None;
         let mut progress = self.lock();
         if task.writer.is_none() {
@@ -168,6 +173,7 @@ impl RunShared {
             task = again;
         }
         if task.writer.is_some() {
+            // Samples that were prepared before memory ran out. The batch is not complete: the task keeps at least one slot.
             progress.window.record(task.batch, report.prepared.len(), report);
         }
         progress.window.queue.push(Work::Prepare(task));
@@ -188,7 +194,7 @@ impl Ready for RunShared {
         }
         let is_waited_for = progress.stall.is_running();
         for task in tasks {
-            // The consumer waited while the bytes of this task were read.
+            // The consumer waits for this batch, and its bytes arrive only now. So the wait counts as reading.
             if is_waited_for
                 && task.was_read_ahead
                 && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.batch)

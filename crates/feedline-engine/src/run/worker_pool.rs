@@ -1,11 +1,11 @@
 //! The number of preparer threads, if the plan leaves it open.
 //!
 //! In: how long the consumer waited, how busy the threads were, and how much of that time they computed. Out: a number of threads.
-//! It starts with one thread per core that the run may use. Threads that block on storage leave cores idle, so more threads help
-//! while the consumer waits. If the consumer never waits and threads are idle, the number shrinks.
+//! The number starts at one thread per core that the run may use. Threads that block on storage leave cores idle, so more threads
+//! help while the consumer waits. If the consumer never waits and threads are idle, the number shrinks.
 //!
 //! Always true: the number lies between 1 and [`MAX_PER_CORE`] per core of this run's share. It does not change any byte of the
-//! stream.
+//! stream. A number that the user set stays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ pub(super) const MAX_PER_CORE: usize = 8;
 const ADJUST_EVERY: Duration = Duration::from_millis(250);
 /// The consumer counts as waiting above this fraction of the time.
 const WAITS: f64 = 0.02;
-/// Threads that compute or wait for a core for less than this fraction of their time are blocked on something else.
+/// If threads compute or wait for a core for at most this fraction of their tasks, they are blocked on something else.
 const COMPUTES: f64 = 0.7;
-/// The process counts as using all its cores above this fraction.
+/// The process counts as using all cores of this run's share from this fraction on.
 const ALL_CORES: f64 = 0.8;
 /// Threads count as idle above this fraction of the time.
 const IDLE: f64 = 0.5;
@@ -36,15 +36,18 @@ const PATIENCE: u32 = 8;
 /// Counts the threads of a run and decides how many there should be.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
+    /// Number of threads that there should be.
     target: AtomicUsize,
     size: PoolSize,
-    /// Time spent in tasks, and CPU time of that.
+    /// Time that threads spent in tasks, without waits for memory.
     busy_nanos: AtomicU64,
+    /// The CPU time of these tasks.
     cpu_nanos: AtomicU64,
-    /// The part of it in which threads waited for a core.
+    /// The time within these tasks in which threads waited for a core. An estimate, updated by `adjust`.
     core_wait_nanos: AtomicU64,
-    /// The cores that its threads run on.
+    /// Measures how long the threads ran on a core or waited for one, in and between tasks.
     pub on: CoreMeter,
+    /// The counters at the last adjustment.
     last: Mutex<UsageReading>,
 }
 
@@ -57,17 +60,23 @@ enum PoolSize {
     Auto(Arc<MachineShare>),
 }
 
-/// Counters at one adjustment.
+/// Counters at one adjustment. All durations are totals since the start.
 #[derive(Debug)]
 struct UsageReading {
     /// Cores that the run may use beside the other runs of the machine.
     cores: usize,
     at: Instant,
+    /// Time of all threads in tasks.
     busy: Duration,
+    /// CPU time of all threads in tasks.
     cpu: Duration,
+    /// Time in which threads waited for a core, in and between tasks.
     core_wait: Duration,
+    /// CPU time of the whole process.
     process: Duration,
+    /// Time in which the consumer waited for batches.
     waited: Duration,
+    /// Number of consecutive adjustments with idle threads, up to this one.
     idle_rounds: u32,
 }
 
@@ -77,12 +86,13 @@ impl WorkerPool {
         Self::of(count, if workers == Workers::Auto { PoolSize::Auto(share) } else { PoolSize::Requested })
     }
 
-    fn of(cores: usize, size: PoolSize) -> Self {
+    /// A pool that starts with `threads` threads. If it adjusts itself, that is also the number of cores.
+    fn of(threads: usize, size: PoolSize) -> Self {
         let [busy_nanos, cpu_nanos, core_wait_nanos] = [const { AtomicU64::new(0) }; 3];
         let zero = Duration::ZERO;
         let at = Instant::now();
         let last = UsageReading {
-            cores,
+            cores: threads,
             at,
             busy: zero,
             cpu: zero,
@@ -92,15 +102,16 @@ impl WorkerPool {
             idle_rounds: 0,
         };
         let (on, last) = (CoreMeter::default(), Mutex::new(last));
-        Self { target: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
+        Self { target: AtomicUsize::new(threads), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
     }
 
     /// The target number of threads.
     pub(super) fn target(&self) -> usize {
+        // Relaxed: `RunShared::adjust_worker_count` takes the run's lock after a change, so that waiting threads see it.
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Runs a task and measures its time and CPU time.
+    /// Runs a task. Measures its time and CPU time if the pool adjusts itself.
     pub(super) fn time<T>(&self, task: impl FnOnce() -> T) -> T {
         if matches!(self.size, PoolSize::Requested) {
             return task();
@@ -114,7 +125,7 @@ impl WorkerPool {
         result
     }
 
-    /// The fraction of their time in which threads computed or waited for a core.
+    /// The fraction of their tasks in which threads computed or waited for a core. 1 if nothing was measured.
     pub(super) fn computing(&self) -> f64 {
         let nanos = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let busy = nanos(&self.busy_nanos);
@@ -123,6 +134,7 @@ impl WorkerPool {
 
     /// Excludes time in which a thread waited for memory: more threads would wait too.
     pub(super) fn leave_out(&self, waited: Duration) {
+        // Cannot underflow: the wait was part of a task whose whole time `time` has just added.
         if matches!(self.size, PoolSize::Auto(_)) {
             self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
         }
@@ -132,7 +144,7 @@ impl WorkerPool {
     /// Returns whether the target changed.
     pub(super) fn adjust(&self, waited: Duration) -> bool {
         let PoolSize::Auto(share) = &self.size else { return false };
-        // One thread adjusts for all.
+        // One consumer thread adjusts for all. The others do not wait for it.
         let Some(mut last) = self.last.try_lock() else { return false };
         if last.at.elapsed() < ADJUST_EVERY {
             return false;
@@ -154,12 +166,14 @@ impl WorkerPool {
             idle_rounds: 0,
         };
         let passed = now.at - last.at;
+        // `MIN_POSITIVE` avoids 0 / 0: no time out of no time is 0.
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
         let target = self.target();
         let busy = now.busy.saturating_sub(last.busy);
-        // Share of the threads' time that they spent in tasks. Tasks that began before the interval may push it above 1.
+        // The share of the threads' time that they spent in tasks. It may exceed 1, because a task is counted when it ends, with
+        // the time before this interval.
         let busy_share = part(busy, passed * target as u32).min(1.0);
-        // Waits for a core between tasks are not part of the tasks.
+        // The kernel counts waits for a core in and between tasks. If they are evenly spread, this share of them lies in tasks.
         let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
         self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
         let is_awaited = part(now.waited.saturating_sub(last.waited), passed) > WAITS;
@@ -172,7 +186,7 @@ impl WorkerPool {
             // Other loaders started or stopped iterating. Keep the number of threads per core.
             (target * cores).div_ceil(last.cores).clamp(1, most)
         } else if is_awaited && !is_computing && has_cores && !is_idle {
-            // Grow by a quarter, at least by one thread, so that a few adjustments reach the right number.
+            // Threads are blocked and cores are free. Grow by a quarter, at least by one thread, so that a few adjustments suffice.
             (target + target.div_ceil(4)).min(most)
         } else if now.idle_rounds >= PATIENCE {
             now.idle_rounds = 0;
@@ -199,7 +213,7 @@ mod tests {
         busy_second(worker_pool, [busy, cpu, waited, 0.0]);
     }
 
-    /// The same on a machine where each thread waited so long for a core.
+    /// The same on a busy machine, where each thread also waited for a core for `core_wait`.
     fn busy_second(worker_pool: &WorkerPool, [busy, cpu, waited, core_wait]: [f64; 4]) {
         let nanos = |part: f64| (part * 1e9) as u64 * worker_pool.target() as u64;
         worker_pool.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
@@ -213,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_get_company_as_long_as_the_consumer_waits() {
+    fn blocked_threads_get_more_threads_while_the_consumer_waits() {
         let worker_pool = worker_pool(2);
         second(&worker_pool, [1.0, 0.01, 0.5]);
         assert_eq!(worker_pool.target(), 3);
@@ -231,13 +245,17 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_for_cores_of_a_busy_machine_get_no_company() {
+    fn threads_that_wait_for_cores_of_a_busy_machine_get_no_more_threads() {
         let worker_pool = worker_pool(2);
         (0..5).for_each(|_| busy_second(&worker_pool, [1.0, 0.3, 0.9, 0.65]));
         assert_eq!(worker_pool.target(), 2);
         assert!((worker_pool.computing() - 0.95).abs() < 0.01, "{}", worker_pool.computing());
         (0..5).for_each(|_| busy_second(&worker_pool, [0.2, 0.02, 0.0, 0.5]));
-        assert!(worker_pool.computing() < 0.9, "who is idle waits for cores, too: {}", worker_pool.computing());
+        assert!(
+            worker_pool.computing() < 0.9,
+            "waits for cores between tasks do not count: {}",
+            worker_pool.computing()
+        );
     }
 
     #[test]
@@ -250,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_was_asked_for_stays() {
+    fn a_number_that_the_user_set_stays() {
         let worker_pool = WorkerPool::new(Workers::Count(3), Arc::default());
         worker_pool.last.lock().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(!worker_pool.adjust(Duration::from_secs(1)));

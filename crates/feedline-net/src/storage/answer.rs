@@ -1,8 +1,9 @@
 //! A server's answers to requests.
 //!
 //! In: a request. Out: a reply, or the amount of memory that it needs and that is not free. Then the request waits, and the thread
-//! continues with another one. Memory for a reply is reserved before it is allocated. If its length is not known in advance, the
-//! length of the longest reply so far is reserved, and the rest afterwards.
+//! continues with another one. Memory for a reply is reserved before it is allocated. The length of a listing or of a prepared
+//! sample is not known in advance, so the length of the longest one so far is reserved. A longer listing waits until the rest is
+//! free. A longer sample is sent anyway, so it may exceed the memory limit.
 
 use std::sync::atomic::Ordering;
 
@@ -21,20 +22,22 @@ use crate::wire::{Failure, Frame, Reply, Request, WireError};
 pub(super) const MAX_READ_BYTES: u64 = 16 << 20;
 /// Upper limit of a sample in one reply.
 const MAX_SAMPLE_BYTES: u64 = 256 << 20;
-/// Memory to reserve for the first listing.
+/// Least memory to reserve for a listing, in bytes.
 const LISTING_BYTES: u64 = 1 << 20;
 
 /// The result of a request.
 #[derive(Debug)]
 pub(super) enum Answered {
     Reply(Frame),
-    /// This many bytes were not free.
+    /// This many bytes were not free. The request must be answered again later.
     NoRoom(u64),
 }
 
-/// Why there is no reply.
+/// Why a request could not be served.
 enum Refusal {
+    /// It failed. The client gets this reply.
     Reply(Reply),
+    /// This many bytes were not free.
     NoRoom(u64),
 }
 
@@ -60,6 +63,7 @@ pub(super) fn answer(
         Err(Refusal::Reply(reply)) => (reply, Vec::new(), Outcome::Failed),
         Err(Refusal::NoRoom(bytes)) => return Ok(Answered::NoRoom(bytes)),
     };
+    // Relaxed, here and below: statistics that guard no data.
     shared.tally.add_request(kind, outcome);
     shared.tally.content_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     Ok(Answered::Reply(Frame::new(request.request, &reply, bytes)?))
@@ -70,6 +74,7 @@ pub(super) fn failed(request: &Frame, reason: &str) -> Result<Frame, WireError> 
     Frame::new(request.request, &Reply::Failed { failure: Failure::Other, reason: reason.to_owned() }, Vec::new())
 }
 
+/// A failure of this kind, as a reply.
 fn refused(failure: Failure, reason: String) -> Refusal {
     Refusal::Reply(Reply::Failed { failure, reason })
 }
@@ -111,12 +116,13 @@ fn serve_request(
         },
         Request::List { folder, is_flat } => {
             let limit = shared.fair.memory_bytes;
-            // The length of a listing is only known when it exists. The longest one so far is the best estimate.
+            // The length is known only after listing. The longest listing so far is the best estimate, within the memory limit.
             let expected = shared.longest_listing.load(Ordering::Relaxed).clamp(LISTING_BYTES.min(limit), limit);
             reservation.reserve(expected)?;
             let listing = root.listing(&folder, is_flat)?;
             shared.longest_listing.fetch_max(listing.bytes(), Ordering::Relaxed);
-            // A listing that is longer than expected is made again once there is room for it.
+            // If the rest is not free, this returns `NoRoom`, and the folder is listed again later. A listing longer than the limit
+            // reserves only the limit: otherwise it could never be sent.
             let more = listing.bytes().min(limit).saturating_sub(expected);
             if more > 0 {
                 reservation.reserve(more)?;
@@ -157,7 +163,8 @@ fn prepare(
 ) -> Answer {
     let unknown = || refused(Failure::UnknownPlan, "the plan is not known".to_owned());
     let plan = shared.plans.get(plan).ok_or_else(unknown)?;
-    // Likewise for a prepared sample. The first reply of a plan reserves nothing; the excess is at most one reply per worker.
+    // The longest reply so far is the best estimate. The first reply of a plan reserves nothing. Replies that turn out longer than
+    // reserved exceed the limit by at most one reply per worker.
     reservation.reserve(plan.longest_reply.load(Ordering::Relaxed))?;
     let failed = |error: PrepareError| {
         let failure = if matches!(error, PrepareError::Changed { .. }) { Failure::Changed } else { Failure::Other };
@@ -166,7 +173,7 @@ fn prepare(
     let (bytes, mut spent) = plan.preparer.prepare(peer_request, workspace).map_err(failed)?;
     let len = bytes.len() as u64;
     plan.longest_reply.fetch_max(len, Ordering::Relaxed);
-    // Checked after the preparation, because the length is not known before.
+    // The length is known only now.
     if len > MAX_SAMPLE_BYTES {
         return Err(NoMemory::Limited { bytes: len, limit: MAX_SAMPLE_BYTES }.into());
     }

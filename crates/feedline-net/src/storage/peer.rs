@@ -1,7 +1,8 @@
-//! A storage server that prepares samples.
+//! The client's side of a storage server that prepares samples.
 //!
-//! In: requests of the engine. Out: samples, as they arrive. A server that does not know the plan, because it was restarted,
-//! receives the plan again. Requests wait for that.
+//! In: requests of the engine. Out: samples, as they arrive. The server gets the plan before the first request. A server that no
+//! longer knows the plan, because it was restarted or has dropped it, gets it again. Requests wait until the server has answered
+//! the plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use feedline_memory::{Mutex, MutexGuard};
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
 
-/// Upper limit of times to send a plan again for one sample.
-const MAX_UNKNOWN: u32 = 3;
-/// The time over which the speed of the link is averaged.
+/// How often a plan is sent again for one sample.
+const MAX_RESENDS: u32 = 3;
+/// The least time over which the speed of the link is averaged.
 const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
 /// A server that prepares samples.
@@ -27,6 +28,7 @@ struct PeerShared {
     link: Arc<Link>,
     /// `feedline://host:port`, for messages.
     server: String,
+    /// The plans that the server has or will get, by `Prefix::number`.
     plans: Mutex<HashMap<u128, PlanState>>,
     speed: Mutex<Speed>,
 }
@@ -34,8 +36,10 @@ struct PeerShared {
 /// The recent speed of the link.
 #[derive(Default)]
 struct Speed {
+    /// When the current window started, with these counts. The first window starts with the link.
     measured_at: Option<Instant>,
     before: LinkCounts,
+    /// Bytes per second in the window before.
     found: Option<f64>,
 }
 
@@ -47,18 +51,22 @@ impl fmt::Debug for PeerShared {
 
 /// The state of a plan at the server.
 enum PlanState {
-    /// It was sent. These requests wait for the answer.
+    /// It was sent, and the server has not answered.
     Sent {
+        /// Kept, because dropping it would cancel the request. `None` until the request has been sent.
         _pending: Option<Pending>,
+        /// The requests that wait for the answer.
         waiting: Vec<Arc<Ask>>,
     },
+    /// The server has opened it.
     Known,
     /// The server cannot open it.
     Refused(String),
 }
 
-/// A request of the engine.
+/// A request of the engine for one sample.
 struct Ask {
+    /// The part of the plan that the server runs.
     prefix: Arc<Prefix>,
     peer_request: PeerRequest,
     state: Mutex<AskState>,
@@ -66,9 +74,11 @@ struct Ask {
 
 #[derive(Default)]
 struct AskState {
-    /// `None` once it is answered or cancelled.
+    /// Receives the answer. `None` once the request is answered or cancelled.
     done: Option<Box<dyn FnOnce(Prepared) + Send>>,
+    /// The request on the link. Dropping it cancels it.
     pending: Option<Pending>,
+    /// The traffic of all attempts.
     traffic: Traffic,
     /// How often the server did not know the plan.
     unknown: u32,
@@ -79,6 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ask {
+    /// Whether it is neither answered nor cancelled.
     fn is_pending(&self) -> bool {
         lock(&self.state).done.is_some()
     }
@@ -90,20 +101,23 @@ impl Ask {
         state.traffic.retries += retries;
     }
 
+    /// Hands the answer to the engine, unless the request is answered or cancelled already.
     fn end(&self, sample: Result<(Vec<u8>, feedline_data::store::ServerCost), StoreError>) {
         let mut state = lock(&self.state);
         let (done, traffic) = (state.done.take(), state.traffic);
+        // The callback runs without the lock.
         drop(state);
         if let Some(done) = done {
             done(Prepared { sample, traffic });
         }
     }
 
-    /// Whether the plan may be sent again. A server that forgets it at once has too many plans.
+    /// Counts an answer that the server does not know the plan. Returns whether the plan may be sent again. The number is limited,
+    /// because a server with too many plans may drop it each time.
     fn may_resend_plan(&self) -> bool {
         let mut state = lock(&self.state);
         state.unknown += 1;
-        state.unknown <= MAX_UNKNOWN
+        state.unknown <= MAX_RESENDS
     }
 
     fn cancel(&self) {
@@ -123,11 +137,12 @@ impl StoragePeer {
 }
 
 impl PeerShared {
-    /// Sends the request once the server knows the plan.
+    /// Sends a request once the server knows the plan. Sends the plan first, if nobody has.
     fn begin(self: &Arc<Self>, ask: Arc<Ask>) {
         let number = ask.prefix.number;
         let mut plans = lock(&self.plans);
         match plans.get_mut(&number) {
+            // Callbacks and the link are called without the lock, here and below.
             Some(PlanState::Known) => {
                 drop(plans);
                 self.prepare(&ask);
@@ -147,12 +162,13 @@ impl PeerShared {
         }
     }
 
+    /// Sends a plan whose state is `Sent`.
     fn send_plan(self: &Arc<Self>, prefix: &Arc<Prefix>) {
         let Prefix { text, number, listing, .. } = &**prefix;
         let (number, shared) = (*number, Arc::clone(self));
         let request = Request::Plan { text: text.clone(), listing: *listing };
         let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, &reply)));
-        // The answer may have arrived already.
+        // The answer may have arrived already. Then the state is no longer `Sent`, and `pending` has nothing to cancel.
         if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
             *_pending = Some(pending);
         }
@@ -171,6 +187,7 @@ impl PeerShared {
                 Some(PlanState::Refused(reason.clone()))
             }
             Ok(_) => Some(PlanState::Refused("the server sent an unexpected kind of answer".to_owned())),
+            // Not answered. The next request sends the plan again.
             Err(_) => None,
         };
         let mut plans = lock(&self.plans);
@@ -179,7 +196,7 @@ impl PeerShared {
             None => plans.remove(&number),
         };
         drop(plans);
-        // Only the transition out of `Sent` has waiting requests.
+        // Only the state `Sent` has waiting requests. They are sent now, or fail with the link's error.
         let Some(PlanState::Sent { waiting, _pending }) = old else { return };
         for ask in waiting {
             match reply {
@@ -189,6 +206,7 @@ impl PeerShared {
         }
     }
 
+    /// Requests a sample. The server knows its plan.
     fn prepare(self: &Arc<Self>, ask: &Arc<Ask>) {
         if !ask.is_pending() {
             return;
@@ -203,12 +221,13 @@ impl PeerShared {
             }),
         );
         let mut state = lock(&ask.state);
-        // The answer may have come, or the request may have been cancelled, before `begin` returned.
+        // The request may have been answered or cancelled before `begin` returned. Then `pending` is dropped, which cancels it.
         if state.done.is_some() {
             state.pending = Some(pending);
         }
     }
 
+    /// Handles the server's answer to a request for a sample.
     fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
         match reply {
             Ok((Reply::Prepared(spent), bytes)) if spent.answers(&ask.peer_request) => ask.end(Ok((bytes, spent))),
@@ -216,7 +235,7 @@ impl PeerShared {
             Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_resend_plan() => {
                 let number = ask.prefix.number;
                 let mut plans = lock(&self.plans);
-                // Another request may have noticed it first and have sent the plan again already.
+                // Another request may have got the same answer first, and have sent the plan again already.
                 if matches!(plans.get(&number), Some(PlanState::Known)) {
                     plans.remove(&number);
                 }
@@ -229,7 +248,7 @@ impl PeerShared {
         }
     }
 
-    /// A sample that the server cannot prepare may still be readable in its stored form.
+    /// The error of one sample. After `StoreError::Content` the engine loads the sample in its stored form.
     fn content(&self, reason: &str) -> StoreError {
         StoreError::Content {
             path: self.server.clone(),
@@ -237,6 +256,7 @@ impl PeerShared {
         }
     }
 
+    /// The error of a server that cannot be reached. The engine does not ask it again for this sample.
     fn gone(&self, error: LinkError) -> StoreError {
         StoreError::Read { path: self.server.clone(), source: io::Error::other(error) }
     }
@@ -257,7 +277,7 @@ impl Peer for StoragePeer {
     fn bytes_per_second(&self) -> Option<f64> {
         let mut speed = lock(&self.0.speed);
         let now = self.0.link.counts();
-        // A window without enough traffic keeps its start, so it grows until it has enough.
+        // A window without enough traffic is not ended, so it grows until it has enough.
         if speed.measured_at.is_none_or(|measured_at| measured_at.elapsed() >= SPEED_WINDOW)
             && let Some(found) = now.since(&speed.before).bytes_per_second()
         {

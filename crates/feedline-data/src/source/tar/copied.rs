@@ -1,8 +1,8 @@
 //! Copies the index of a shard that is with a peer, because every sample needs it.
 //!
 //! In: an open shard. Out: its index in the cache folder, or in memory without a cache folder. A cached copy that fits needs no
-//! request. Otherwise the index next to the shard is copied. Its time never matches the shard's, since both were uploaded, so it is
-//! compared once with headers spread over the shard.
+//! request. Otherwise the index next to the shard is copied. It names the time of the shard before the upload, which is not the
+//! time of the uploaded shard. So it is compared once with headers spread over the shard.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::shard::{IndexCache, Located, Opened, Place};
 use crate::memory::NoMemory;
 use crate::store::{BufferSource, Object, StoreError};
 
-/// An index may be larger than its shard by this many bytes. More is not plausible, and is not downloaded.
+/// An index may be larger than its shard by this many bytes. A larger one is not plausible and is not downloaded.
 const SLACK_BYTES: u64 = 1 << 20;
 
 /// Finds the index of a shard that is with a peer.
@@ -28,7 +28,7 @@ pub(super) fn locate(
     }
 }
 
-/// Copies the index next to a shard. Lists the shard if there is no index that fits.
+/// Copies the index next to a shard. If none fits, lists the shard. Does not look at the cached copy, but replaces it.
 pub(super) fn copy(
     found: &FoundShard,
     shard: &dyn Object,
@@ -38,6 +38,7 @@ pub(super) fn copy(
     let name = format!("{}{ENDING}", found.name);
     // Most stores have no index next to the shard. Every failure means the same: list the shard.
     let beside = found.store.read(&name, &mut buffer).is_ok().then_some(buffer.bytes);
+    // Used only if the shard is listed: an index that exists but does not fit is replaced.
     let opened = if beside.is_some() { Opened::Replaced } else { Opened::Listed };
     match beside.map(|bytes| checked(found.store.address(&name), bytes, shard)).transpose()?.flatten() {
         Some(bytes) => Ok((Located::saved(shard, bytes, cache)?, Opened::Indexed)),
@@ -45,16 +46,18 @@ pub(super) fn copy(
     }
 }
 
+/// The head of the cached index, if it was made for this length and time of the shard.
 fn cached_copy(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCache>) -> Option<IndexHead> {
     let index = Place::Cache.open(found, Some(cache?)).ok()?;
     IndexHead::read(&*index).ok()?.filter(|head| head.is_exact(shard))
 }
 
-/// Checks an index from next to a shard and binds it to the shard's length and time. `None` if it does not fit.
+/// Checks the index from next to a shard. Returns it with the shard's current time in its head, so that the copy is exact from now
+/// on. `None` if it does not fit.
 fn checked(address: String, bytes: Vec<u8>, shard: &dyn Object) -> Result<Option<Vec<u8>>, StoreError> {
     let object = Arc::new(MemoryObject::new(address, bytes));
     let Some(head) = IndexHead::read(&*object)? else { return Ok(None) };
-    // The cheap comparison of length and ends comes first, the one of 64 headers only if it succeeds.
+    // Comparing the length and both ends is cheap. Only if they match, up to 64 headers are compared.
     if head.freshness(shard)? == Freshness::Stale {
         return Ok(None);
     }

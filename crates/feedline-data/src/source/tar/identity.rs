@@ -1,7 +1,7 @@
 //! A hash of a sequence that can be combined from the hashes of its parts.
 //!
-//! So the identity of a data set does not depend on its division into shards, and opening it reads one number per shard. Each lane
-//! is a polynomial over the hashes of the elements, modulo a prime.
+//! So the identity of a data set does not depend on its division into shards. Opening a data set reads one [`Identity`] per shard
+//! and joins them. Each lane is a polynomial over the hashes of the elements, modulo a prime, as in Rabin-Karp hashing.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
@@ -26,14 +26,15 @@ impl Identity {
         self.join(&Self { len: 1, lanes: [hash as u64, (hash >> 64) as u64] });
     }
 
-    /// Appends a sequence.
+    /// Appends another sequence, of which only the hash is known.
     pub(crate) fn join(&mut self, next: &Self) {
         for ((lane, next_lane), point) in self.lanes.iter_mut().zip(next.lanes).zip(POINTS) {
-            // H(a ++ b) = H(a) * point^len(b) + H(b) modulo the prime: the Rabin-Karp rule for a concatenation.
+            // H(a ++ b) = H(a) * point^len(b) + H(b) modulo the prime.
             let shifted = multiply(*lane, power(point, next.len));
             // Both terms are below 2^61, so the sum does not overflow.
             *lane = (shifted + next_lane % PRIME) % PRIME;
         }
+        // Lengths come from index files, which may be hostile, so the sum may overflow.
         self.len = self.len.wrapping_add(next.len);
     }
 
@@ -44,10 +45,12 @@ impl Identity {
     }
 }
 
+/// `a * b` modulo the prime.
 fn multiply(a: u64, b: u64) -> u64 {
     (u128::from(a) * u128::from(b) % u128::from(PRIME)) as u64
 }
 
+/// `base` to the power of `exponent`, modulo the prime.
 fn power(base: u64, mut exponent: u64) -> u64 {
     // Exponentiation by squaring: at most 64 steps.
     let (mut result, mut square) = (1, base);

@@ -1,24 +1,24 @@
 //! Builds the index of a shard that has none, or whose index is stale or damaged.
 //!
-//! Consecutive members with the same key form one sample, as in WebDataset. Only headers and classes are read, so nothing is known
-//! about the pictures.
+//! Consecutive members with the same key form one sample, as in WebDataset. Only headers and classes are read, so the index
+//! contains neither sizes nor seek indexes of pictures.
 
 use super::index::{Builder, MemberFacts, SampleFacts};
 use super::names::{CLASS, split};
 use super::walk::Walk;
 use crate::store::{Object, StoreError};
 
-/// Upper limit of a class in bytes. Longer content is not an integer.
+/// Upper limit of a class in bytes. Longer content is not taken for an integer.
 const MAX_CLASS_BYTES: u64 = 64;
 
-/// The index of a shard.
+/// Lists a shard. Returns the content of its index file.
 pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
     let content = |problem: String| StoreError::Content { path: shard.address(), problem };
     let mut builder = Builder::default();
     let mut walk = Walk::new(shard);
     let mut current: Option<SampleFacts> = None;
     while let Some(member) = walk.next_member()? {
-        // Names without key or extension, and metadata, are no part of a sample.
+        // Members without a key or an extension, and metadata, do not belong to a sample.
         let Some((key, extension)) = split(&member.name) else { continue };
         let extension = extension.to_ascii_lowercase();
         // A new key ends the sample before it.
@@ -38,6 +38,7 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
     builder.finish(shard, &[])
 }
 
+/// The label of a class that is written as an integer. `None` for other text.
 fn whole_number(text: &[u8]) -> Option<i64> {
     str::from_utf8(text).ok()?.trim().parse().ok()
 }

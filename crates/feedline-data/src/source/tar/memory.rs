@@ -1,4 +1,5 @@
-//! Bytes in memory with the interface of an object: indexes that cannot be saved, and values from an index.
+//! Bytes in memory with the interface of an object. Used for indexes that cannot be saved, and for labels, which are read from an
+//! index.
 
 use crate::store::{Object, StoreError};
 
@@ -10,7 +11,7 @@ pub(crate) struct MemoryObject {
 }
 
 impl MemoryObject {
-    /// An object that messages call `address`.
+    /// An object with these bytes. Error messages call it `address`.
     pub(super) fn new(address: String, bytes: Vec<u8>) -> Self {
         Self { address, bytes }
     }

@@ -1,11 +1,12 @@
 //! Tar shards in WebDataset's format, from any tool.
 //!
-//! In: patterns, folders or paths of shards. Out: samples, formed by members with the same key, in the order of the shards' names
-//! and within them. Every byte of a shard or an index may be hostile.
+//! In: patterns, folders or paths of shards. Out: samples, in the order of the shards' addresses and of their places in the shards.
+//! Consecutive members with the same key form a sample. Every byte of a shard or an index may be hostile.
 //!
-//! - `pattern.rs` finds shards; `shards.rs` holds all of them, `shard.rs` is one; `copied.rs` copies the index of a remote one
+//! - `source.rs` is the source; `pattern.rs` finds shards; `shards.rs` holds all of them, `shard.rs` is one
+//! - `index/` is the index file; `copied.rs` copies the index of a remote shard; `memory.rs` is an index without a file
 //! - `walk.rs` lists the members of a tar file, `names.rs` interprets their names, `listing.rs` builds an index from both
-//! - `index/` is the index file; `identity.rs` hashes a sequence part by part
+//! - `identity.rs` hashes a sequence part by part
 
 mod copied;
 mod identity;

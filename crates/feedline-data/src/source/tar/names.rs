@@ -1,6 +1,7 @@
 //! Interprets the name of a member: the key of its sample, and its field.
 //!
-//! WebDataset's rule: the path up to the first dot of the base name is the key. The rest is the extension, in lower case.
+//! WebDataset's rule: the path up to the first dot of the base name is the key. The rest is the extension, whose case does not
+//! matter.
 
 /// Extensions of pictures, in lower case.
 pub(crate) const PICTURES: [&str; 9] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm", "pnm"];
@@ -15,7 +16,7 @@ const TAKEN: [&str; 4] = [LABEL, "index", "key", "padded"];
 /// Extensions of text.
 const TEXTS: [&str; 2] = ["txt", "json"];
 
-/// Key and extension of a member. `None` if it is not a part of a sample.
+/// Key and extension of a member, as they are written. `None` if it is not a part of a sample.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     // The base name starts after the last slash. Dots in folder names do not count.
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -32,12 +33,13 @@ pub(crate) fn is_picture(extension: &str) -> bool {
     PICTURES.contains(&extension.rsplit_once('.').map_or(extension, |(_, last)| last))
 }
 
-/// The field of an extension in lower case: `jpg` is `image`, `mask.png` is `mask`. Other extensions keep their name.
+/// The field of an extension, which is given in lower case. `jpg` is `image`, and `mask.png` is `mask`. All other extensions are
+/// field names themselves, with an underscore if the name is taken.
 pub(crate) fn field_of(extension: &str) -> String {
     match extension.rsplit_once('.') {
         None if is_picture(extension) => IMAGE.to_owned(),
         Some((name, _)) if is_picture(extension) && !name.is_empty() && !is_special(name) => name.to_owned(),
-        // The underscore keeps such a member usable without hiding the field that the engine adds.
+        // Without the underscore, the member would hide a field that the engine adds.
         _ if TAKEN.contains(&extension) => format!("{extension}_"),
         _ => extension.to_owned(),
     }
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_pictures_by_name_and_all_else_by_extension() {
+    fn pictures_are_fields_by_name_and_other_members_by_extension() {
         for (extension, field) in [
             ("jpg", "image"),
             ("webp", "image"),

@@ -14,7 +14,7 @@ use super::super::{Opener, SourceError};
 use super::index::ENDING;
 use crate::store::{Store, StoreError};
 
-/// Upper limit of shards from one numeric pattern.
+/// Upper limit of shards from one pattern with ranges of numbers.
 const MAX_NUMBERED: u64 = 1_000_000;
 /// Characters that make a path a pattern.
 const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
@@ -24,9 +24,11 @@ const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 pub(super) struct Patterns {
     /// The user's input.
     pub input: Vec<String>,
+    /// The input with all ranges of numbers expanded.
     places: Vec<ShardPattern>,
 }
 
+/// A path, folder or pattern without ranges of numbers.
 #[derive(Debug)]
 struct ShardPattern {
     input: String,
@@ -40,7 +42,7 @@ enum Selection {
     One(String),
     /// All shards in the folder.
     Folder,
-    /// All shards that match.
+    /// All shards that match. A flat pattern has no slash, so sub-folders are not listed.
     Matching { matcher: GlobMatcher, is_flat: bool },
 }
 
@@ -63,7 +65,7 @@ impl Patterns {
         Ok(Self { input, places })
     }
 
-    /// Lists the shards.
+    /// Lists the shards. Fails if a pattern matches nothing.
     pub(super) fn find(&self) -> Result<Vec<FoundShard>, SourceError> {
         let mut found = Vec::new();
         for place in &self.places {
@@ -105,16 +107,17 @@ impl Stores<'_> {
 impl ShardPattern {
     fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, SourceError> {
         let input = path.to_owned();
-        let plain = path.find(SPECIAL).unwrap_or(path.len());
-        let (root, rest) = split_root(path, plain);
+        let plain_bytes = path.find(SPECIAL).unwrap_or(path.len());
+        let (root, rest) = split_root(path, plain_bytes);
         let store = stores.at(root)?;
-        if plain == path.len() {
+        if plain_bytes == path.len() {
             if is_shard(path) {
                 return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
             }
             return Ok(Self { input, store: stores.at(path)?, selection: Selection::Folder });
         }
-        // A file on disk may contain these characters in its name. A peer is not asked, since that would cost a request per pattern.
+        // The name of a file on disk may contain these characters. A peer is not asked, because that would cost a request per
+        // pattern.
         if !store.is_remote() && store.open(rest).is_ok() {
             return Ok(Self { input, store, selection: Selection::One(rest.to_owned()) });
         }
@@ -159,7 +162,7 @@ impl ShardPattern {
     }
 }
 
-/// Whether a path can only name shards.
+/// Whether a path can only mean shards: it is a pattern, or has the ending of a tar file.
 pub(crate) fn names_shards(path: &str) -> bool {
     path.contains(SPECIAL) || is_shard(path)
 }
@@ -169,7 +172,7 @@ pub(crate) fn is_plain_shard(name: &str) -> bool {
     has_ending(name, "tar")
 }
 
-/// Whether a path names one shard. Compressed shards are rejected when they are opened.
+/// Whether a path names one shard, compressed or not. Compressed shards are rejected with advice when they are opened.
 fn is_shard(path: &str) -> bool {
     let base = path.rsplit('/').next().unwrap_or_default();
     is_plain_shard(base) || has_ending(base, "tgz") || base.contains(".tar.")
@@ -179,17 +182,19 @@ fn has_ending(name: &str, ending: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
-/// Splits a path at the last slash before `plain`.
-fn split_root(path: &str, plain: usize) -> (&str, &str) {
-    match path[..plain].rfind('/') {
+/// Splits a path at the last slash in its first `plain_bytes` bytes, which contain no special character. Returns the root of the
+/// store, and the name or pattern below it.
+fn split_root(path: &str, plain_bytes: usize) -> (&str, &str) {
+    match path[..plain_bytes].rfind('/') {
         Some(0) => ("/", &path[1..]),
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => ("", path),
     }
 }
 
-/// Expands `{000..146}`, as in WebDataset.
+/// Expands ranges of numbers such as `{000..146}`, as in WebDataset.
 fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
+    // The range of numbers that starts at byte `open`, if there is one. `{a,b}` is none and is left to the glob.
     let range = |open: usize| {
         let close = open + pattern[open..].find('}')?;
         let (first, last) = pattern[open + 1..close].split_once("..")?;
@@ -207,7 +212,7 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     if from > to || to - from >= MAX_NUMBERED {
         return Err(wrong());
     }
-    // `{000..146}` pads with zeros to the width of its first number, `{0..146}` to width 1, which is none.
+    // `{000..146}` pads with zeros to the width of its first number. `{0..146}` pads to width 1, which changes nothing.
     let digits = if first.starts_with('0') { first.len() } else { 0 };
     let mut all = Vec::new();
     for number in from..=to {
@@ -256,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_numbers_are_written_out_with_their_zeros() {
+    fn ranges_of_numbers_are_expanded_with_their_zeros() {
         assert_eq!(numbered("t-{008..010}.tar").unwrap(), ["t-008.tar", "t-009.tar", "t-010.tar"]);
         assert_eq!(numbered("{1..2}/{0..1}").unwrap(), ["1/0", "1/1", "2/0", "2/1"]);
         assert_eq!(numbered("{a,b}-{x..y}.tar").unwrap(), ["{a,b}-{x..y}.tar"]);

@@ -1,8 +1,8 @@
 //! One shard and its index.
 //!
-//! Of the indexes next to the shard and in the cache folder, the one that fits best is used. If none fits, the shard is listed, and
-//! its index is saved in the cache folder, or kept in memory without one. A shard that is with a peer is opened once, and its index
-//! is copied (`copied.rs`).
+//! Of the indexes next to the shard and in the cache folder, the one that fits best is used. If none fits, the shard is listed. The
+//! new index is saved in the cache folder, or kept in memory if that is not possible. A shard that is with a peer is opened once,
+//! and its index is copied (`copied.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,10 @@ use crate::store::{DiskStore, Object, Store, StoreError};
 #[derive(Debug)]
 pub(super) struct Shard {
     found: FoundShard,
+    /// Its length and modification time when the source was opened.
     bytes: u64,
     modified_nanoseconds: Option<i64>,
+    /// The index in use. `replace` changes it.
     index: Mutex<Located>,
     /// Whether the index was compared with headers spread over the shard.
     is_checked: AtomicBool,
@@ -48,10 +50,10 @@ pub(super) enum Place {
     Memory(Arc<dyn Object>),
 }
 
-/// The result of opening a shard for the first time.
+/// How the index was found when a shard was opened for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
-    /// Its index was used.
+    /// An existing index was used.
     Indexed,
     /// It had no index and was listed.
     Listed,
@@ -76,7 +78,7 @@ impl IndexCache {
     /// Its name in the cache folder.
     const FOLDER: &str = "shards";
 
-    /// Below the user's cache folder.
+    /// A folder below the user's cache folder. It is created with the first index.
     pub(super) fn new(cache_folder: &Path) -> Self {
         Self { cache_folder: cache_folder.to_owned() }
     }
@@ -104,12 +106,12 @@ impl Shard {
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
         if found.store.is_remote() {
             let (located, opened) = copied::locate(&found, &*object, cache)?;
-            // `locate` returns only an index that is exact or was compared with the shard.
+            // `locate` returns only an index that is exact, was compared with the shard, or was just built.
             let (index, is_checked) = (Mutex::new(located), AtomicBool::new(true));
             let remote = Some(object);
             return Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote }, opened));
         }
-        // The index next to the shard and the cached one compete. An exact one ends the search.
+        // Compare the index next to the shard with the cached one. An exact index ends the search.
         let mut best: Option<(Freshness, Located)> = None;
         let mut has_index = false;
         for place in [Some(Place::NextToShard), cache.map(|_| Place::Cache)].into_iter().flatten() {
@@ -126,7 +128,8 @@ impl Shard {
             }
         }
         let (located, is_checked, opened) = if let Some((freshness, located)) = best {
-            // A likely index is compared with the headers later, in `reopen`, when a sample of the shard is first needed.
+            // An index that is only likely to fit is compared with the headers later: in `reopen`, when a sample of the shard is
+            // first needed.
             (located, freshness == Freshness::Exact, Opened::Indexed)
         } else {
             let opened = if has_index { Opened::Replaced } else { Opened::Listed };
@@ -180,7 +183,7 @@ impl Shard {
             return self.replace(copied::copy(&self.found, &**remote, cache)?.0, object, cache);
         };
         let index = Index { object: file, head };
-        // The flag is relaxed: two threads that compare at the same time both get the same answer.
+        // Relaxed: if two threads compare at the same time, both get the same answer.
         let is_unmodified = object.modified_nanoseconds() == self.modified_nanoseconds;
         if !(is_unmodified && self.is_checked.load(Ordering::Relaxed)) {
             if !index.fits(&*object).unwrap_or(false) {
@@ -191,6 +194,7 @@ impl Shard {
         Ok(OpenShard { object, index })
     }
 
+    /// Opens the shard. Fails if its length has changed.
     fn object(&self) -> Result<Arc<dyn Object>, StoreError> {
         if let Some(object) = &self.remote {
             return Ok(Arc::clone(object));
@@ -209,6 +213,7 @@ impl Shard {
         self.replace(located, object, cache)
     }
 
+    /// Uses another index from now on. Fails if it has other samples.
     fn replace(
         &self,
         located: Located,
@@ -216,8 +221,7 @@ impl Shard {
         cache: Option<&IndexCache>,
     ) -> Result<OpenShard, StoreError> {
         let before = self.head();
-        // The source has numbered its samples. An index with other samples would make ids mean something else, so it is an
-        // error.
+        // The source has numbered the samples by the old index. With other samples, the same number would mean another sample.
         if (located.head.samples, located.head.identity) != (before.samples, before.identity) {
             let (now, then) = (located.head.samples, before.samples);
             return Err(self.changed(&format!(
@@ -226,7 +230,7 @@ impl Shard {
         }
         tracing::info!(shard = self.address(), "rebuilt an index that was missing, stale or damaged");
         let index = Index { object: located.place.open(&self.found, cache)?, head: Arc::clone(&located.head) };
-        // Threads that rebuild at the same time store equal indexes, so the last one may win.
+        // Threads that rebuild at the same time store equal indexes, so the order of these stores does not matter.
         *self.index.lock() = located;
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(OpenShard { object, index })
@@ -239,11 +243,13 @@ impl Shard {
 }
 
 impl Place {
+    /// Opens the index at this place.
     pub(super) fn open(&self, found: &FoundShard, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
         let FoundShard { store, name } = found;
         match (self, cache) {
             (Self::Memory(index), _) => Ok(Arc::clone(index)),
             (Self::Cache, Some(cache)) => cache.open(&store.address(name)),
+            // `NextToShard`. `Cache` without a cache folder does not occur: the folder is the same in every call.
             _ => store.open(&format!("{name}{ENDING}")),
         }
     }

@@ -18,10 +18,12 @@ use super::pattern::FoundShard;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
 use crate::store::{Peer, StoreError};
 
-/// Upper limit of open shards, with two files each. Enough for threads that read at random, and below any limit on open files.
+/// Upper limit of open shards, with two files each: the shard and its index. Enough for threads that read at random, and well below
+/// the usual limit of 1024 open files.
 const OPEN_SHARDS: NonZero<usize> = NonZero::new(128).expect("128 is not zero");
-/// Threads that open shards. They wait for the file system or a peer.
+/// Number of threads that open shards. They mostly wait for the file system.
 const OPENING_THREADS: usize = 8;
+/// The same if a shard is with a peer, which takes longer to answer.
 const REMOTE_OPENING_THREADS: usize = 32;
 
 /// The shards of a data set, in order.
@@ -31,6 +33,7 @@ pub(super) struct Shards {
     /// The number of the first sample after each shard.
     ends: Vec<u64>,
     cache: Option<IndexCache>,
+    /// The shards that are open, by number. The least recently used one is closed first.
     open: Mutex<LruCache<usize, Arc<OpenShard>>>,
 }
 
@@ -74,7 +77,7 @@ impl Shards {
         self.all.len()
     }
 
-    /// Whether a shard is with a peer.
+    /// Whether any shard is with a peer.
     pub(super) fn is_remote(&self) -> bool {
         self.all.iter().any(Shard::is_remote)
     }
@@ -84,13 +87,13 @@ impl Shards {
         self.all.iter().map(|shard| Block { samples: shard.head().samples, bytes: shard.bytes() }).collect()
     }
 
-    /// A hash of lengths and times of all shards.
+    /// A hash of the lengths and times of all shards when they were opened.
     pub(super) fn version(&self) -> u128 {
         let versions: Vec<[u8; 16]> = self.all.iter().map(Shard::version).collect();
         xxh3_128(versions.as_flattened())
     }
 
-    /// The machine near all shards, if there is one.
+    /// The machine near all shards. `None` if there is none, or if the shards are in several stores.
     pub(super) fn peer(&self) -> Option<Arc<dyn Peer>> {
         let first = self.all.first()?.store();
         self.all.iter().all(|shard| Arc::ptr_eq(shard.store(), first)).then(|| first.peer())?
@@ -123,7 +126,7 @@ impl Shards {
         if let Ok(value) = read(&*self.open_shard(shard)?) {
             return Ok(value);
         }
-        // Any error leads here: the file may be gone, or its bytes may fail their checksum.
+        // Any error leads here: the index file may be gone, or its bytes may fail their checksum.
         let rebuilt = Arc::new(self.all[shard].rebuild(self.cache.as_ref())?);
         self.keep_open(shard, &rebuilt);
         read(&rebuilt).map_err(|error| match error {
@@ -152,7 +155,8 @@ impl Shards {
     }
 }
 
-/// Opens shards in parallel. Of several errors, the one of the first shard is returned.
+/// Opens shards in parallel. After an error no further shard is opened. Of several errors, the one with the lowest shard number is
+/// returned.
 fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
     let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let open_some = || {
@@ -173,7 +177,7 @@ fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Sha
         let parts = threads.into_iter().map(|thread| thread.join().expect("opening a shard does not panic"));
         parts.flatten().collect::<Vec<_>>()
     });
-    // In the order of the shards, so that the error is always that of the first shard that failed.
+    // Shards that were not opened are missing here, but only after an error, which is then the result.
     opened.sort_unstable_by_key(|(number, _)| *number);
     opened.into_iter().map(|(_, shard)| shard).collect()
 }

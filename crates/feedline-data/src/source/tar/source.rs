@@ -1,7 +1,7 @@
 //! The samples of tar shards.
 //!
-//! In: patterns or paths. Out: the ranges of each sample's members. Always true: ids follow the names of the shards and the places
-//! in them. A field exists only if every sample has it.
+//! In: patterns or paths. Out: the byte ranges of each sample's members. Always true: ids follow the addresses of the shards and
+//! the places in them. A field exists only if every sample has it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -62,6 +62,7 @@ impl TarSource {
         Self::open(patterns, opener)
     }
 
+    /// Lists the shards and opens them.
     fn find(patterns: Arc<Patterns>, cache: Option<IndexCache>) -> Result<Self, SourceError> {
         let shards = Shards::open(&patterns.find()?, cache.clone())?;
         if shards.samples() == 0 {
@@ -85,13 +86,13 @@ impl TarSource {
         self.read(id, |open, entry, _| Ok(size(open, entry)))
     }
 
-    /// The bytes of an index with repaired checksums, as an attacker would write them.
+    /// The bytes of an index with recomputed checksums, as an attacker would write them. For tests.
     #[doc(hidden)]
     pub fn forged_index(bytes: &[u8]) -> Vec<u8> {
         forged(bytes)
     }
 
-    /// Reads from the index of a sample's shard.
+    /// Reads from the index of a sample's shard. `read` gets the open shard, the sample's entry, and its number in the shard.
     fn read<T>(
         &self,
         id: SampleId,
@@ -112,7 +113,7 @@ impl TarSource {
         if field == LABEL {
             let (label, address) = (self.label(id)?, self.shards.address(self.shards.locate(id.0).shard));
             let object = Arc::new(MemoryObject::new(address, label.to_ne_bytes().to_vec()));
-            // The label is in the index. As an object in memory it is read like any other field, and reading it can fail.
+            // The label is in the index. An object in memory lets the caller read it like any other field.
             return Ok(Origin::Part { range: 0..object.len(), object });
         }
         self.read(id, |open, entry, _| {
@@ -122,6 +123,7 @@ impl TarSource {
     }
 }
 
+/// The number of a field in the index of a shard.
 fn number_of(open: &OpenShard, field: &str) -> Option<usize> {
     open.index.head.fields.iter().position(|(name, _)| name == field)
 }
@@ -138,10 +140,10 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     }
     let samples = shards.samples();
     let has_labels = labels == samples;
-    // Where every sample has an integer class, it is offered as `label` and not also as the text field `cls`.
+    // If every sample has an integer class, the class is offered as `label`, and the text field `cls` is not.
     let is_offered = |field: &str, count: u64| count == samples && !(has_labels && field == CLASS);
     let mut types = FieldTypes::new();
-    // The picture comes first in a batch, the other fields in alphabetical order.
+    // The picture comes first in a batch, then the other fields in alphabetical order, then the label.
     if counts.get(IMAGE) == Some(&samples) {
         types.set(IMAGE, Kind::Bytes);
     }
@@ -167,7 +169,7 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     Ok(types)
 }
 
-/// The names of the classes, if all shards with classes agree.
+/// The names of the classes. Empty if there are none, if shards disagree, or if they are damaged in all shards.
 fn classes(shards: &Shards) -> Result<Vec<String>, StoreError> {
     let named: Vec<(usize, u64)> =
         shards.heads().enumerate().filter_map(|(shard, head)| Some((shard, head.classes_hash?))).collect();
@@ -197,7 +199,7 @@ impl Source for TarSource {
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         self.part(id, field).unwrap_or_else(|error| {
-            // An origin cannot fail. The error is returned when the sample is read, as the failure of that sample (law 6).
+            // An origin cannot fail. Reading the sample returns the error, as the failure of that sample (law 6).
             let address = self.shards.address(self.shards.locate(id.0).shard);
             Origin::Part { object: Arc::new(Unreadable { address, error: Arc::new(error) }), range: 0..0 }
         })
@@ -259,12 +261,12 @@ impl Source for TarSource {
             Ok(place.map(|place| (open.index.clone(), sample, place)))
         })?;
         let Some((index, sample, place)) = place else { return Ok(false) };
-        // Without it the whole picture is read, so damage costs time but no data.
-        let is_whole = index.part(sample, &place, record).is_ok();
-        if !is_whole {
+        // Without the seek index the whole picture is read, so damage costs time but no data.
+        let is_intact = index.part(sample, &place, record).is_ok();
+        if !is_intact {
             tracing::debug!(sample = id.0, field, "ignored a damaged seek index of a picture");
         }
-        Ok(is_whole)
+        Ok(is_intact)
     }
 
     fn spec(&self) -> Result<toml::Table, SourceError> {
@@ -283,7 +285,7 @@ impl Source for TarSource {
     }
 }
 
-/// A field that cannot be found. Reading it returns the error.
+/// A field whose place is not known, because of an error. Reading it returns the error.
 #[derive(Debug)]
 struct Unreadable {
     address: String,

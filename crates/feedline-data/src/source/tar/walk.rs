@@ -1,8 +1,9 @@
 //! Lists the members of a tar file.
 //!
 //! In: an open object, every byte of which may be hostile. Out: its regular files, each with its name and the range of its data,
-//! which always lies inside the object. Only headers are read, a few kB at a time (from a peer a few MB). Links, folders and
-//! devices are skipped, as in WebDataset. Each step advances by at least a block, and no name exceeds [`MAX_NAME_BYTES`].
+//! which always lies inside the object. Only headers and long names are read, 4 KiB at a time (4 MiB from a peer). Links, folders
+//! and devices are skipped, as in WebDataset. Each step advances by at least a block, and a longer name than [`MAX_NAME_BYTES`] is
+//! an error.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::store::{Object, StoreError, escaped};
 
 /// The alignment of everything in a tar file.
 pub(crate) const BLOCK: u64 = 512;
-/// Upper limit of a name. Tools that pack samples write shorter ones.
+/// Upper limit of a name. Real names are far shorter.
 const MAX_NAME_BYTES: u64 = 16 << 10;
 /// Upper limit of an extended header.
 const MAX_EXTENDED_BYTES: u64 = 1 << 20;
@@ -33,6 +34,7 @@ pub(crate) struct Member {
 /// Iterates over the members of a tar file.
 pub(crate) struct Walk<'a> {
     object: &'a dyn Object,
+    /// Where the next header starts.
     at: u64,
     window: ReadWindow,
 }
@@ -40,6 +42,7 @@ pub(crate) struct Walk<'a> {
 /// The bytes that were read last.
 #[derive(Default)]
 struct ReadWindow {
+    /// Where they start in the object.
     start: u64,
     bytes: Vec<u8>,
 }
@@ -65,8 +68,8 @@ impl<'a> Walk<'a> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|_| self.problem("a size that is not a number"))?;
             let kind = header.entry_type();
-            // A PAX `size` is for sizes of 8 GiB and more. It belongs to the next real member, not to extension headers in
-            // between.
+            // The size in a PAX header replaces that of the next member, whose own header has no room for 8 GiB and more. It does
+            // not apply to further extension headers before that member.
             let size = extended.size.filter(|_| !is_extension(kind)).unwrap_or(size);
             let data = self.data(size)?;
             match kind {
@@ -96,6 +99,7 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Checks a regular file.
     fn member(&self, name: &[u8], data: Range<u64>, is_sparse: bool) -> Result<Member, StoreError> {
         if is_sparse {
             return Err(self.problem("a sparse file"));
@@ -108,6 +112,7 @@ impl<'a> Walk<'a> {
         Ok(Member { name, data })
     }
 
+    /// Moves to the header after this data.
     fn pass(&mut self, data: &Range<u64>) {
         // Data is padded to whole blocks, so the next header starts at the next multiple of 512.
         self.at = data.end.next_multiple_of(BLOCK);
@@ -123,7 +128,7 @@ impl<'a> Walk<'a> {
             return Err(self.truncated("a header"));
         }
         let block = self.window.read(self.object, self.at..self.at + BLOCK)?;
-        // An archive ends with a block of zeros.
+        // An archive ends with two blocks of zeros. No header is a block of zeros, so one is enough.
         if block.iter().all(|&byte| byte == 0) {
             return Ok(None);
         }
@@ -145,7 +150,7 @@ impl<'a> Walk<'a> {
         Err(self.content_error(problem))
     }
 
-    /// The range of the data of a header at the current place.
+    /// The range of the data that follows the header at the current place.
     fn data(&self, size: u64) -> Result<Range<u64>, StoreError> {
         let start = self.at + BLOCK;
         match start.checked_add(size) {
@@ -154,7 +159,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads the data of a small member.
+    /// Reads the data of a small member. Fails if it has more than `most` bytes; the error calls it `what`.
     pub(crate) fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
         let bytes = data.end - data.start;
         if bytes > most {
@@ -163,6 +168,7 @@ impl<'a> Walk<'a> {
         Ok(self.window.read(self.object, data.clone())?.to_vec())
     }
 
+    /// An error about the header at the current place.
     fn problem(&self, what: &str) -> StoreError {
         self.content_error(format!("cannot be used: the header at byte {} has {what}", self.at))
     }
@@ -178,7 +184,7 @@ impl<'a> Walk<'a> {
 }
 
 impl ReadWindow {
-    /// Bytes inside the object, read together with some that follow.
+    /// Returns the bytes of a range inside the object. Reads ahead, so that the next calls need no read.
     fn read(&mut self, object: &dyn Object, range: Range<u64>) -> Result<&[u8], StoreError> {
         let end = self.start + self.bytes.len() as u64;
         if range.start < self.start || range.end > end {
@@ -186,7 +192,7 @@ impl ReadWindow {
             let len = (range.end - range.start).max(window.min(object.len() - range.start));
             self.start = range.start;
             self.bytes.resize(len as usize, 0);
-            // After an error the window is empty, so that half-read bytes are never taken for content.
+            // After an error the window is emptied, so that partly read bytes are never taken for content.
             object.read_at(range.start, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
         }
         let start = (range.start - self.start) as usize;
@@ -196,7 +202,8 @@ impl ReadWindow {
 
 impl Extended {
     fn read(&mut self, text: &[u8]) {
-        // Records with newlines, such as file system attributes, are not needed here.
+        // `PaxExtensions` splits at newlines, so a value that contains one looks malformed. Such records are skipped: they are
+        // usually file system attributes, which are not needed here.
         for record in PaxExtensions::new(text).filter_map(Result::ok) {
             match record.key_bytes() {
                 b"path" => self.name = Some(record.value_bytes().to_vec()),
@@ -207,10 +214,12 @@ impl Extended {
     }
 }
 
+/// Whether a header describes the next member instead of a file.
 fn is_extension(kind: EntryType) -> bool {
     matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader | EntryType::XGlobalHeader)
 }
 
+/// The compression of a file, by its magic number.
 fn compression(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x1f, 0x8b, ..] => Some("gzip"),
@@ -297,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_and_sparse_files_are_refused() {
+    fn endless_names_and_sparse_files_are_refused() {
         let long = "x".repeat(MAX_NAME_BYTES as usize + 1);
         check_refused(&packed(&[(&long, b"x")]), "limit");
         let mut header = Header::new_gnu();

@@ -1,10 +1,12 @@
 //! Samples that were read, tasks that wait for samples, and the bytes held.
 //!
-//! In: tasks, parts of samples as they are read, and released tasks. Out: tasks without a sample that is still to be read. Nothing
-//! here reads, blocks or calls out, so all of it runs under one lock.
+//! In: tasks, parts of samples as they are read, and released tasks. Out: complete tasks. A task is *complete* when none of its
+//! samples is still to be read. Nothing here reads, blocks or calls out, so all of it runs under one lock.
 //!
-//! Always true: a sample is held until the last task that requested it is released, or until `clear`; then that task reads its
-//! samples itself. A task waits only for samples that will be read.
+//! A sample that will be read is *pending*. Once each of its parts was read or could not be read, it is *held*.
+//!
+//! Always true: a requested sample is held until the last task that requested it is released, or until `clear`. A task that was
+//! handed over before `clear` reads its samples itself. A task waits only for samples that will be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -24,7 +26,8 @@ use crate::supply::Task;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TaskKey {
     need: SlotRef,
-    /// Distinguishes tasks for the same slots before and after a jump.
+    /// Distinguishes requests for the same slot: of several runs that share this supply, and of a task that `Reads::forget`
+    /// requests again before its old entry is released.
     number: u64,
 }
 
@@ -41,18 +44,19 @@ impl fmt::Debug for TaskRequest {
     }
 }
 
-/// A task with missing samples.
+/// A task that waits for samples.
 #[derive(Debug)]
 pub(super) struct WaitingTask {
     pub task_request: TaskRequest,
+    /// Its samples, in slot order.
     pub reads: Vec<SampleRead>,
-    /// Number of missing samples.
+    /// Number of its samples that are still to be read.
     missing: usize,
-    /// Whether bytes were read for it.
+    /// Whether bytes were read ahead for it. Set when it is complete.
     pub has_parts: bool,
 }
 
-/// Tasks without a sample that is still to be read. They are handed over after the lock is released.
+/// Complete tasks. They are handed over after the lock is released.
 pub(super) type Complete = Vec<(TaskKey, WaitingTask)>;
 
 /// The number of a [`PendingSample`]. A sample that is dropped and requested again gets a new number, so parts that were read for
@@ -60,11 +64,13 @@ pub(super) type Complete = Vec<(TaskKey, WaitingTask)>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PendingNumber(u64);
 
-/// A sample that will be read: its parts so far, and how many are missing once that is known.
+/// A sample that will be read.
 #[derive(Debug)]
 struct PendingSample {
     number: PendingNumber,
+    /// The parts so far. A part that could not be read is left out.
     parts: Vec<Part>,
+    /// Number of parts that are still to be read. `None` until `plan` sets it.
     missing: Option<usize>,
 }
 
@@ -77,7 +83,7 @@ pub(super) struct ReadPart {
     pub part: Option<Part>,
 }
 
-/// Samples that no task needs. Their memory is freed after the lock is released.
+/// Samples and parts that no task needs. The caller drops them after it releases the lock, because that frees memory.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     held: Vec<Arc<[Part]>>,
@@ -88,28 +94,32 @@ pub(super) struct Freed {
 /// The buffer. See the module.
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
+    /// Samples that were read, with those of their parts that could be read.
     held: HashMap<SampleRequest, Arc<[Part]>>,
+    /// Samples that will be read.
     pending: HashMap<SampleRequest, PendingSample>,
     /// Requested samples that are in no chunk yet. Some may no longer be pending: `take_announced` leaves those out.
     announced: Vec<SampleRead>,
+    /// Tasks with missing samples.
     waiting: BTreeMap<TaskKey, WaitingTask>,
-    /// Tasks that were handed over and are not yet released.
+    /// Complete tasks that are not yet released.
     ready: BTreeSet<TaskKey>,
     /// The tasks, waiting or ready, that requested each sample.
     requested_by: HashMap<SampleRequest, Vec<TaskKey>>,
     /// Number of requested samples, counted once per task.
     requested: u64,
-    /// Number of tasks and pending samples so far.
+    /// The last number that was given to a task or to a pending sample.
     numbers: u64,
     /// Bytes of parts that are held, or still in use by a thread.
     pub booked: Arc<AtomicU64>,
     peak_bytes: u64,
+    /// Number of ranges that were read, and their bytes including gaps.
     reads: u64,
     read_bytes: u64,
 }
 
 impl ReadBuffer {
-    /// Adds a task. It is complete if none of its samples is still to be read.
+    /// Adds a task. Adds it to `complete` if none of its samples is still to be read.
     pub(super) fn request(
         &mut self,
         task_request: TaskRequest,
@@ -135,6 +145,7 @@ impl ReadBuffer {
         }
     }
 
+    /// Moves a waiting task to `complete`.
     fn complete(&mut self, key: TaskKey, complete: &mut Complete) {
         if let Some(mut waiting) = self.waiting.remove(&key) {
             let held = |read: &SampleRead| self.held.get(&read.request);
@@ -157,7 +168,7 @@ impl ReadBuffer {
         announced
     }
 
-    /// Makes a sample pending.
+    /// Makes a sample pending, if it is not pending already.
     pub(super) fn expect(&mut self, request: SampleRequest) {
         self.pending.entry(request).or_insert_with(|| {
             self.numbers += 1;
@@ -199,7 +210,7 @@ impl ReadBuffer {
         true
     }
 
-    /// Stores the parts of a range. Returns the parts that no task needs.
+    /// Stores the parts of a range that was read with `range_bytes` bytes. Returns the parts of samples that are no longer pending.
     pub(super) fn put(&mut self, parts: Vec<ReadPart>, range_bytes: u64, complete: &mut Complete) -> Freed {
         self.reads += 1;
         self.read_bytes += range_bytes;
@@ -207,7 +218,7 @@ impl ReadBuffer {
         let mut freed = Freed::default();
         for read in parts {
             match self.pending.get_mut(&read.request) {
-                // A part of an older request has another number, and is dropped.
+                // A part that was read for an older request has another number, and is freed.
                 Some(PendingSample { number, parts, missing: Some(missing) }) if *number == read.number => {
                     parts.extend(read.part);
                     *missing -= 1;
@@ -221,10 +232,11 @@ impl ReadBuffer {
         freed
     }
 
+    /// Moves a sample from pending to held. Completes the tasks that waited only for it.
     fn arrive(&mut self, request: SampleRequest, complete: &mut Complete) {
         let Some(pending) = self.pending.remove(&request) else { return };
         self.held.insert(request, pending.parts.into());
-        // Collected first, because `complete` changes the map that this loop reads.
+        // Collected first, because `Self::complete` removes from the map that this loop reads.
         let mut completed = Vec::new();
         for key in self.requested_by.get(&request).into_iter().flatten() {
             if let Some(waiting) = self.waiting.get_mut(key) {
@@ -237,7 +249,7 @@ impl ReadBuffer {
         }
     }
 
-    /// The parts held for a sample.
+    /// The parts held for a sample. Empty if none are.
     pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
         self.held.get(&request).map_or_else(Arc::default, Arc::clone)
     }
@@ -261,7 +273,7 @@ impl ReadBuffer {
         freed
     }
 
-    /// Drops all held and pending samples, but keeps waiting tasks. Returns the samples, to be dropped after the lock is released.
+    /// Drops all held and pending samples, but keeps the tasks. Returns the samples, to be dropped after the lock is released.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
         self.requested = 0;
         self.requested_by.clear();
@@ -269,6 +281,7 @@ impl ReadBuffer {
         (std::mem::take(&mut self.held), std::mem::take(&mut self.pending))
     }
 
+    /// Takes the waiting tasks out of the buffer. The samples that they requested stay until the tasks are released.
     pub(super) fn take_waiting(&mut self) -> BTreeMap<TaskKey, WaitingTask> {
         std::mem::take(&mut self.waiting)
     }
@@ -278,13 +291,14 @@ impl ReadBuffer {
         (self.held.len() + self.pending.len()) as u64
     }
 
-    /// Number of requested samples.
+    /// Number of requested samples, counted once per task.
     pub(super) fn requested(&self) -> u64 {
         self.requested
     }
 
     /// Bytes of parts that are held, or still in use by a thread.
     pub(super) fn bytes(&self) -> u64 {
+        // Relaxed: threads book and release without the lock. `Reads::wake` makes the reading thread look again after a release.
         self.booked.load(Ordering::Relaxed)
     }
 
@@ -293,8 +307,8 @@ impl ReadBuffer {
         self.ready.first().map(|key| key.need)
     }
 
-    /// Whether a task is needed before all ready ones and has no pending sample. Such a task cannot wait for room, because ready
-    /// tasks may not be taken before it.
+    /// Whether the first waiting task is needed before all ready tasks, and none of its samples is pending. It must not wait for
+    /// room in the buffer: room comes only from ready tasks, and they may have to wait until its batch is delivered.
     pub(super) fn is_starved(&self) -> bool {
         self.waiting.first_key_value().is_some_and(|(key, waiting)| {
             !waiting.reads.iter().any(|read| self.is_pending(read.request))
@@ -327,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_asked_for_again_waits_for_parts_of_its_own() {
+    fn a_sample_that_is_requested_again_waits_for_parts_of_its_own() {
         let (mut buffer, mut complete) = (ReadBuffer::default(), Complete::new());
         let request = SampleRequest { id: SampleId(3), epoch: Epoch(0), occurrence: Occurrence(0) };
         buffer.expect(request);
@@ -336,14 +350,14 @@ mod tests {
         drop(buffer.clear());
         buffer.expect(request);
         let second = buffer.pending_number(request).unwrap();
-        assert!(!buffer.plan(request, first, 2, &mut complete), "a plan of before is ignored");
+        assert!(!buffer.plan(request, first, 2, &mut complete), "the plan of the old request is ignored");
         assert!(buffer.plan(request, second, 2, &mut complete));
         for number in [first, second] {
             let parts = vec![read(&buffer, request, number)];
             drop(buffer.put(parts, 10, &mut complete));
             assert!(buffer.is_pending(request), "its second part is missing");
         }
-        assert_eq!(buffer.bytes(), 10, "the part of before is freed");
+        assert_eq!(buffer.bytes(), 10, "the part of the old request is freed");
         let parts = vec![read(&buffer, request, second)];
         drop(buffer.put(parts, 10, &mut complete));
         assert!(!buffer.is_pending(request));

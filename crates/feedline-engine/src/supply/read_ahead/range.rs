@@ -47,7 +47,7 @@ impl ReadTarget {
         }
     }
 
-    /// The sort key. It puts targets next to each other that may be merged.
+    /// The sort key. Targets that can be merged are neighbours in this order.
     fn place(&self) -> (usize, u64, u64) {
         match self {
             // The address groups the parts of one object. Which object comes first does not matter.
@@ -56,7 +56,7 @@ impl ReadTarget {
         }
     }
 
-    /// The range that covers both targets, if the gap and the result are short enough.
+    /// The range that covers both targets, if the gap and the result are short enough. `next` must not start before `self`.
     fn merged(&self, next: &Self, grouping: Grouping) -> Option<Self> {
         let (Self::Range { object, range }, Self::Range { object: also, range: next }) = (self, next) else {
             return None;
@@ -81,12 +81,13 @@ pub(super) enum Grouping {
 }
 
 impl Grouping {
-    /// The longest gap to read over, and the longest range.
+    /// The longest gap to read over, and the longest range, in bytes.
     fn limits(self, is_remote: bool) -> (u64, u64) {
         match self {
             // The gap covers a tar header and a label. A longer range would delay the part that is needed first.
             Self::Random => (4 << 10, 1 << 20),
-            // Reading the gap takes as long as a request or a seek. Several ranges are fetched from a peer at once.
+            // Reading a gap of this length takes about as long as another request or seek. Ranges of a peer are shorter, because
+            // several are fetched at once.
             Self::Sequential if is_remote => (128 << 10, 8 << 20),
             Self::Sequential => (1 << 20, 32 << 20),
         }
@@ -106,6 +107,7 @@ pub(super) struct PartRequest {
 #[derive(Debug)]
 pub(super) struct ReadRange {
     pub target: ReadTarget,
+    /// The epoch of all its parts, because traffic is counted by epoch.
     pub epoch: Epoch,
     /// The earliest priority of its parts.
     pub priority: ReadPriority,
@@ -148,7 +150,7 @@ impl ReadRange {
         }
     }
 
-    /// Copies the bytes of a part, if they were read and there is memory.
+    /// Copies the bytes of a part. `None` if they were not read, or if the system has no memory for the copy.
     fn cut(&self, target: &ReadTarget, bytes: &[u8], booked: &Arc<AtomicU64>) -> Option<Part> {
         let (ReadTarget::Range { range: all, .. }, ReadTarget::Range { range, .. }) = (&self.target, target) else {
             return None;
@@ -176,6 +178,7 @@ pub(in super::super) struct Booking {
 
 impl Booking {
     fn new(bytes: u64, booked: &Arc<AtomicU64>) -> Self {
+        // Relaxed: a sum that guards no data. See `ReadBuffer::bytes` for its reader.
         booked.fetch_add(bytes, Ordering::Relaxed);
         Self { bytes, booked: Arc::clone(booked) }
     }
@@ -187,9 +190,9 @@ impl Drop for Booking {
     }
 }
 
-/// Merges parts into as few ranges as is sensible.
+/// Merges neighbouring parts into ranges, within the limits of `grouping`.
 pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<ReadRange> {
-    // By epoch first, because traffic is counted by epoch.
+    // By epoch first, because a range has one epoch. Then by place, so that it is enough to compare each part with the last range.
     parts.sort_by_key(|part| (part.request.epoch, part.target.place()));
     let mut ranges: Vec<ReadRange> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -212,12 +215,13 @@ pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<R
 pub(super) struct DiskReader {
     /// Reused for each range.
     memory: Vec<u8>,
-    /// The end of the last range.
+    /// The object and the end of the last range.
     last: Option<(Arc<dyn Object>, u64)>,
 }
 
 impl DiskReader {
-    /// Reads a range in pieces while `is_wanted`. Returns `None` once it is not. The bytes are empty if the read failed.
+    /// Reads a range in pieces. Returns `None` as soon as `is_wanted` is false. The bytes are empty if the read failed or there is
+    /// no memory. `target` may be extended to the front, see `join`.
     pub(super) fn read(&mut self, target: &mut ReadTarget, is_wanted: impl Fn() -> bool) -> Option<&[u8]> {
         let ReadTarget::Range { object, range } = target else { return Some(&[]) };
         self.join(object, range);
@@ -273,7 +277,7 @@ mod tests {
         (range.start, range.end)
     }
 
-    /// Ranges in the order of need, for samples of one object given by their number and range.
+    /// Merges parts of one object, given by sample number and range in the order of need. Returns the ranges in the order of need.
     fn coalesced(object: &Arc<dyn Object>, parts: &[(u64, Range<u64>)], grouping: Grouping) -> Vec<ReadRange> {
         let part = |(number, (id, range)): (usize, &(u64, Range<u64>))| PartRequest {
             request: SampleRequest { id: SampleId(*id), epoch: Epoch(0), occurrence: Occurrence(0) },
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_touch_overlap_or_lie_close_are_read_together_and_what_is_needed_first_comes_first() {
+    fn parts_that_touch_overlap_or_lie_close_are_read_together_and_the_range_needed_first_comes_first() {
         let (near, far) = (4 << 10, 100 << 20);
         check(Grouping::Random, &[0..10, 10..20, 500..600], &[(0, 600)]);
         check(Grouping::Random, &[50..90, 0..100], &[(0, 100)]);
@@ -347,7 +351,7 @@ mod tests {
         assert_eq!(booked.load(Ordering::Relaxed), 5);
         drop(cut);
         let none = parts_of(&range, &[8, 9], Grouping::Sequential);
-        assert!(none.iter().all(Option::is_none), "what did not come is not made up");
+        assert!(none.iter().all(Option::is_none), "bytes that were not read are not made up");
         let mut shared = parts_of(&range, bytes, Grouping::Random);
         assert_eq!(bytes_of(&shared[0]), bytes_of(&shared[1]));
         drop(shared.pop());

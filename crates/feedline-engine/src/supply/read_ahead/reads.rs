@@ -38,11 +38,15 @@ struct ReadsState {
     buffer: ReadBuffer,
     /// Ranges that have not started.
     queue: BTreeMap<(ReadPriority, RangeNumber), ReadRange>,
+    /// Ranges that are being fetched from peers.
     fetches: HashMap<RangeNumber, UnderWay>,
+    /// Answers of peers that the thread has not taken yet.
     answers: VecDeque<(RangeNumber, Answer)>,
     /// The number of the latest range.
     last_range: RangeNumber,
+    /// Whether the thread should end.
     is_closing: bool,
+    /// Whether the thread has ended or could not be started. Tasks are then handed over at once.
     has_ended: bool,
 }
 
@@ -92,6 +96,7 @@ struct Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
+        // The memory is freed without the lock. Only then is there room, so the thread is woken last.
         let freed = self.reads.state.lock().buffer.release(self.key, self.requests.iter().copied());
         drop(freed);
         self.reads.wake();
@@ -99,6 +104,7 @@ impl Drop for Holding {
 }
 
 impl ReadsState {
+    /// Decides the next step of the thread. `None` if it has to wait. Ranges and answers that nobody needs go to `unwanted`.
     fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder, unwanted: &mut Unwanted) -> Option<ReadStep> {
         // Answers first: they may complete tasks and free room for the next range.
         while let Some((number, answer)) = self.answers.pop_front() {
@@ -137,7 +143,8 @@ impl ReadsState {
         None
     }
 
-    /// Drops everything held and planned, but keeps waiting tasks. Returns it, to be dropped after the lock is released.
+    /// Drops held samples, planned reads and fetches, but keeps the tasks. Returns what it dropped, for the caller to drop after it
+    /// releases the lock.
     fn clear(&mut self) -> impl Sized + use<> {
         let under_way = (std::mem::take(&mut self.fetches), std::mem::take(&mut self.answers));
         (self.buffer.clear(), std::mem::take(&mut self.queue), under_way)
@@ -161,9 +168,9 @@ impl Reads {
         self.request_again(tasks, Vec::new());
     }
 
-    /// Adds tasks, then releases the old entries with these keys.
+    /// Adds tasks, then releases the entries `old`, which some of them had in the buffer before.
     fn request_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
-        // Computed before the lock is taken, because an order may have to be computed for a whole epoch.
+        // Before the lock is taken: this may compute the order of a whole epoch.
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
         let mut state = self.state.lock();
@@ -179,6 +186,7 @@ impl Reads {
         // After the new requests: a sample that both request stays in the buffer.
         let freed: Vec<_> = old.into_iter().map(release).collect();
         let ReadsState { buffer, fetches, .. } = &mut *state;
+        // Fetches for samples that only released tasks requested. Dropping them cancels them.
         let useless: Vec<_> = fetches.extract_if(|_, under_way| !is_wanted(buffer, &under_way.range)).collect();
         drop(state);
         drop((freed, useless));
@@ -186,13 +194,15 @@ impl Reads {
         self.hand_over(complete);
     }
 
-    /// Wakes the thread. The lock is needed: otherwise the thread could check the booked bytes before a change and block after this
-    /// call.
+    /// Wakes the thread after the state or the booked bytes changed. Booked bytes change without the lock, so the thread may have
+    /// read the old number and be about to wait. It holds the lock until it waits. So once this function has the lock, the thread
+    /// either waits and gets the notification, or will read the new number.
     fn wake(&self) {
         let _state = self.state.lock();
         self.changed.notify_all();
     }
 
+    /// Hands complete tasks to their runs, with a [`Holding`] that keeps their samples until the task is dropped.
     fn hand_over(self: &Arc<Self>, complete: Complete) {
         for (key, waiting) in complete {
             let TaskRequest { mut task, ready, .. } = waiting.task_request;
@@ -207,7 +217,7 @@ impl Reads {
     /// planned reads are dropped.
     pub(super) fn forget(self: &Arc<Self>) {
         let mut state = self.state.lock();
-        // Under the lock, so that the thread does not read a chunk of the old order in between.
+        // Restart and clear under one lock. Otherwise the thread could plan a chunk of the old order in between.
         let dropped = self.order.restart().then(|| state.clear());
         let waiting = state.buffer.take_waiting();
         drop(state);
@@ -223,10 +233,12 @@ impl Reads {
         self.request_again(expected, old);
     }
 
+    /// The parts that were read for a sample. Empty if nothing was read ahead.
     pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
         self.state.lock().buffer.parts_of(request)
     }
 
+    /// The state of the buffer, if the order shows it to the user.
     pub(super) fn snapshot(&self) -> Option<ReservoirSnapshot> {
         self.order.shown_size().map(|size| self.state.lock().buffer.snapshot(size))
     }
@@ -270,6 +282,7 @@ impl Reads {
         }
     }
 
+    /// Takes step after step until closed.
     fn read_on(self: &Arc<Self>) {
         let mut disk = DiskReader::default();
         while let Some(next) = self.next() {
@@ -292,7 +305,7 @@ impl Reads {
         while !state.is_closing {
             let mut unwanted = Unwanted::default();
             if let Some(next) = state.next(&*self.needs, &*self.order, &mut unwanted) {
-                // Dropping unwanted answers frees memory, which should not happen under the lock.
+                // Released before `unwanted` is dropped, which frees memory.
                 drop(state);
                 return Some(next);
             }
@@ -307,13 +320,13 @@ impl Reads {
         None
     }
 
-    /// Queues the ranges of a chunk.
+    /// Finds the parts of the samples in a chunk, merges them into ranges and queues these.
     fn plan(self: &Arc<Self>, chunk: &[(SampleRead, PendingNumber)]) {
         let mut parts = Vec::with_capacity(chunk.len());
         let mut counts = Vec::with_capacity(chunk.len());
         for &(SampleRead { request, reading, priority, .. }, number) in chunk {
             let targets = catch_unwind(AssertUnwindSafe(|| self.needs.needs(request, reading)));
-            // If the parts cannot be located, nothing is read ahead. Loading the sample reports the error.
+            // If its parts cannot be located, nothing of this sample is read ahead. Loading it reports the error.
             let targets = targets.ok().and_then(Result::ok).unwrap_or_default();
             counts.push((request, number, targets.len()));
             parts.extend(targets.into_iter().map(|target| PartRequest { request, number, priority, target }));
@@ -325,7 +338,8 @@ impl Reads {
         for (request, number, parts) in counts {
             has_planned |= state.buffer.plan(request, number, parts, &mut complete);
         }
-        // A range stays in the queue even if some of its samples are no longer pending. `next` checks again.
+        // If no sample of the chunk is pending any more, no range is queued. Otherwise all are: `next` drops those that are not
+        // wanted.
         for range in ranges.into_iter().filter(|_| has_planned) {
             state.last_range.0 += 1;
             let key = (range.priority, state.last_range);
@@ -346,11 +360,11 @@ impl Reads {
             reads.changed.notify_all();
         });
         let fetch = self.needs.fetch(&range.target, done);
-        // The answer may already be in `answers`. Only this thread takes answers, so it finds the fetch.
+        // The answer may already be in `answers`. Only this thread takes answers, after it has inserted the fetch.
         self.state.lock().fetches.insert(number, UnderWay { range, _fetch: fetch });
     }
 
-    /// Reads a range from a disk.
+    /// Reads a range from a disk. Stops if it is no longer wanted.
     fn read(self: &Arc<Self>, mut range: ReadRange, disk: &mut DiskReader) {
         let mut target = range.target.clone();
         let is_wanted = || {
@@ -364,6 +378,7 @@ impl Reads {
         }
     }
 
+    /// Divides the bytes of a range among its samples, and hands over the tasks that are complete now.
     fn put(self: &Arc<Self>, range: &ReadRange, bytes: Result<Cow<'_, [u8]>, StoreError>) {
         let len = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         // Copying the parts happens without the lock. Only the counter is shared.
