@@ -120,7 +120,7 @@ def test_a_state_is_small_and_one_that_would_lose_samples_is_refused() -> None:
             make().load_state_dict({**state, "pending": pending})
     with pytest.raises(fl.StateError, match=r"arrival order with rank 0 of 1 and batch size 6"):
         make(rank=0, world_size=2).load_state_dict(state)
-    with pytest.raises(fl.StateError, match="cannot go on from there"):
+    with pytest.raises(fl.StateError, match="cannot continue from there"):
         make(order=fl.planned()).load_state_dict(state)
 
 

@@ -180,9 +180,10 @@ loader = fl.Loader(fl.synthetic(400, (256, 256, 3)), batch_size=16, num_workers=
 def epoch():
     for batch in loader: pass
     return peak_bytes()
-# How much is open at once at most differs from epoch to epoch.
+# The most that is open at once differs from epoch to epoch, by a few batches of 3 MB. A batch that leaks in each epoch
+# would take 25 MB.
 for _ in range(4): first = epoch()
 for _ in range(8): last = epoch()
 print(last - first)
 """
-    assert int(run_python(code)) < 5 * MB
+    assert int(run_python(code)) < 15 * MB

@@ -102,7 +102,7 @@ def test_a_state_of_another_order_table_or_division_is_refused(table: Path, tmp_
     next(iter(loader))
     state = loader.state_dict()
     for other in (fl.planned(), fl.planned(costs=table, max_displacement=3)):
-        with pytest.raises(fl.StateError, match="cannot go on from there"):
+        with pytest.raises(fl.StateError, match="cannot continue from there"):
             make(order=other).load_state_dict(state)
     with pytest.raises(fl.StateError, match="rank 0 of 1 and batch size 6"):
         make(order=fl.planned(costs=table), rank=0, world_size=2).load_state_dict(state)

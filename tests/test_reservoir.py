@@ -260,7 +260,7 @@ def test_a_reservoir_that_hardly_fits_into_memory_is_warned_of(
     monkeypatch.setattr("feedline.environment.memory_bytes", lambda: 100_000)
     with caplog.at_level(logging.WARNING, logger="feedline"):
         next(iter(loader_over(shards, shuffle=fl.reservoir(1.0))))
-    assert "take a smaller size" in caplog.text
+    assert "use a smaller reservoir" in caplog.text
 
 
 def test_a_damaged_sample_fails_by_name_and_can_be_replaced(shards: Path, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_job_for_which_the_node_has_too_little_memory_is_refused_with_the_numb
     with (
         serving(socket, memory="6kB"),
         make(share=str(socket)) as loader,
-        pytest.raises(fl.NodeError, match=r"take \d+ bytes .* but 6000 are allowed"),
+        pytest.raises(fl.NodeError, match=r"need at least \d+ bytes .* but 6000 are allowed"),
     ):
         next(iter(loader))
 

@@ -279,3 +279,28 @@ fn fields_that_some_samples_lack_are_left_out_and_classes_that_are_no_numbers_ar
     write_tar(&set.shard(0), &[]);
     assert!(set.open().unwrap_err().contains("no samples in 1 shards"));
 }
+
+#[test]
+fn a_sample_without_a_class_is_no_reason_to_rebuild_an_index() {
+    let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_tar(&data.path().join("0.tar"), &[("a.jpg".to_owned(), vec![7; 90]), ("b.jpg".to_owned(), vec![8; 90])]);
+    let registry = Registry::core().with_cache_folder(cache.path().to_owned());
+    let source = TarSource::open(vec![format!("{}/*.tar", data.path().display())], &registry).unwrap();
+    let files = || {
+        let mut files = Vec::new();
+        let mut folders = vec![cache.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() { folders.push(entry) } else { files.push(entry) }
+            }
+        }
+        files
+    };
+    assert_eq!(source.key(SampleId(0)), "a", "the shard and its index are open now");
+    assert!(!files().is_empty(), "the index was saved when the shard was listed");
+    for file in files() {
+        fs::remove_file(file).unwrap();
+    }
+    assert_eq!(source.class_of(SampleId(0)), None);
+    assert!(files().is_empty(), "the shard was listed again");
+}

@@ -82,11 +82,16 @@ impl SegmentDeliverer {
     /// Returns an error if the epoch has too many substitutes with these. Otherwise the batch may be delivered.
     fn stuck(&self, job_progress: &JobProgress, substitutes: &[Substitute]) -> Option<Stuck> {
         let replaced = job_progress.substituted + substitutes.len() as u64;
-        let first = substitutes.first().filter(|_| replaced > self.plan.substitutes_allowed())?;
-        let source = Arc::clone(&first.failure);
+        let (first, last) = substitutes.first().zip(substitutes.last())?;
+        if replaced <= self.plan.substitutes_allowed() {
+            return None;
+        }
         Some(match self.plan.settings().on_error {
-            OnError::Raise => Stuck::Failure(source),
-            OnError::Substitute { .. } => Stuck::TooMany { substituted: replaced, epoch: job_progress.epoch, source },
+            OnError::Raise => Stuck::Failure(Arc::clone(&first.failure)),
+            OnError::Substitute { .. } => {
+                let (epoch, source) = (job_progress.epoch, Arc::clone(&last.failure));
+                Stuck::TooMany { substituted: replaced, epoch, source }
+            }
         })
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -30,6 +31,8 @@ struct PeerShared {
     server: String,
     /// The plans that the server has or will get, by `Prefix::number`.
     plans: Mutex<HashMap<u128, PlanState>>,
+    /// Number of plans sent so far.
+    sent_plans: AtomicU64,
     speed: Mutex<Speed>,
 }
 
@@ -53,8 +56,10 @@ impl fmt::Debug for PeerShared {
 enum PlanState {
     /// It was sent, and the server has not answered.
     Sent {
+        /// Which sending of a plan this is: the server may drop a plan, so the same plan may be sent again.
+        number: u64,
         /// Kept, because dropping it would cancel the request. `None` until the request has been sent.
-        _pending: Option<Pending>,
+        pending: Option<Pending>,
         /// The requests that wait for the answer.
         waiting: Vec<Arc<Ask>>,
     },
@@ -132,7 +137,13 @@ impl Ask {
 impl StoragePeer {
     /// The server that `link` leads to.
     pub(super) fn new(link: Arc<Link>, server: &str) -> Self {
-        Self(Arc::new(PeerShared { link, server: server.to_owned(), plans: Mutex::default(), speed: Mutex::default() }))
+        Self(Arc::new(PeerShared {
+            link,
+            server: server.to_owned(),
+            plans: Mutex::default(),
+            sent_plans: AtomicU64::new(0),
+            speed: Mutex::default(),
+        }))
     }
 }
 
@@ -155,23 +166,29 @@ impl PeerShared {
             }
             None => {
                 let prefix = Arc::clone(&ask.prefix);
-                plans.insert(number, PlanState::Sent { _pending: None, waiting: vec![ask] });
+                let sent = self.sent_plans.fetch_add(1, Ordering::Relaxed);
+                plans.insert(number, PlanState::Sent { number: sent, pending: None, waiting: vec![ask] });
                 drop(plans);
-                self.send_plan(&prefix);
+                self.send_plan(&prefix, sent);
             }
         }
     }
 
-    /// Sends a plan whose state is `Sent`.
-    fn send_plan(self: &Arc<Self>, prefix: &Arc<Prefix>) {
+    /// Sends a plan whose state is `Sent` with this number.
+    fn send_plan(self: &Arc<Self>, prefix: &Arc<Prefix>, sent: u64) {
         let Prefix { text, number, listing, .. } = &**prefix;
         let (number, shared) = (*number, Arc::clone(self));
         let request = Request::Plan { text: text.clone(), listing: *listing };
         let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, &reply)));
-        // The answer may have arrived already. Then the state is no longer `Sent`, and `pending` has nothing to cancel.
-        if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
-            *_pending = Some(pending);
-        }
+        // The answer may have arrived already. Then `pending` has nothing to cancel. The plan may even have been sent again since:
+        // storing this `pending` there would drop and so cancel the newer request.
+        let mut plans = lock(&self.plans);
+        let unneeded = match plans.get_mut(&number) {
+            Some(PlanState::Sent { number, pending: kept, .. }) if *number == sent => kept.replace(pending),
+            _ => Some(pending),
+        };
+        drop(plans);
+        drop(unneeded);
     }
 
     /// Handles the server's answer to a plan.
@@ -197,7 +214,7 @@ impl PeerShared {
         };
         drop(plans);
         // Only the state `Sent` has waiting requests. They are sent now, or fail with the link's error.
-        let Some(PlanState::Sent { waiting, _pending }) = old else { return };
+        let Some(PlanState::Sent { waiting, .. }) = old else { return };
         for ask in waiting {
             match reply {
                 Ok(_) => self.begin(ask),

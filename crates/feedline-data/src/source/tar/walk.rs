@@ -115,7 +115,8 @@ impl<'a> Walk<'a> {
     /// Moves to the header after this data.
     fn pass(&mut self, data: &Range<u64>) {
         // Data is padded to whole blocks, so the next header starts at the next multiple of 512.
-        self.at = data.end.next_multiple_of(BLOCK);
+        // An object may claim any length, so the sum may overflow. Then the archive has ended.
+        self.at = data.end.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
     }
 
     /// The header at the current place. `None` at the end of the archive.
