@@ -31,8 +31,8 @@ def check(words: str, chain: Any = (), source: Any = SOURCE, **options: Any) -> 
         ("batch_size", None, "batch_size is None"),
         ("shuffle", "no", "shuffle is 'no'.*True, False or fl.reservoir"),
         ("shuffle", 3, "shuffle is 3.*True, False or fl.reservoir"),
-        ("drop_last", "no", "drop_last is 'no'; it is a boolean"),
-        ("seed", -1, "seed is -1; it is a whole number from 0"),
+        ("drop_last", "no", "drop_last is 'no'; it must be a boolean"),
+        ("seed", -1, "seed is -1; it must be a whole number from 0"),
         ("seed", 1.5, "seed is 1.5"),
         ("seed", "7", "seed is '7'"),
         ("seed", 2**64, "seed is 18446744073709551616"),
@@ -41,29 +41,29 @@ def check(words: str, chain: Any = (), source: Any = SOURCE, **options: Any) -> 
         ("num_workers", "many", "num_workers is 'many'; .*auto"),
         ("num_workers", 1.0, "num_workers is 1.0"),
         ("num_workers", 10**6, "num_workers is 1000000; .*at most 4096"),
-        ("order", "planned", r"order is 'planned'; it is \"strict\", fl.planned\(...\) or fl.arrival"),
+        ("order", "planned", r"order is 'planned'; it must be \"strict\", fl.planned\(...\) or fl.arrival"),
         ("order", None, "order is None"),
-        ("order", fl.planned(max_displacement=-1), "max_displacement is -1; it is a whole number from 0"),
-        ("tuning", {"prefetch_batches": 1}, r"tuning is .*it is made by fl.tuning"),
+        ("order", fl.planned(max_displacement=-1), "max_displacement is -1; it must be a whole number from 0"),
+        ("tuning", {"prefetch_batches": 1}, r"tuning is .*create it with fl.tuning"),
         ("tuning", fl.tuning(prefetch_batches=0), "prefetch_batches is 0"),
-        ("tuning", fl.tuning(prefetch_batches=1.5), "prefetch_batches is 1.5; it is a whole number"),  # type: ignore[arg-type]
-        ("tuning", fl.tuning(seek_index="often"), "seek_index is 'often'; it is .*auto.*never"),  # type: ignore[arg-type]
-        ("tuning", fl.tuning(start="late"), "start is 'late'; it is .*first-come"),  # type: ignore[arg-type]
-        ("tuning", fl.tuning(offload="some"), "offload is 'some'; it is one of .*sophon"),  # type: ignore[arg-type]
+        ("tuning", fl.tuning(prefetch_batches=1.5), "prefetch_batches is 1.5; it must be a whole number"),  # type: ignore[arg-type]
+        ("tuning", fl.tuning(seek_index="often"), "seek_index is 'often'; it must be .*auto.*never"),  # type: ignore[arg-type]
+        ("tuning", fl.tuning(start="late"), "start is 'late'; it must be .*first-come"),  # type: ignore[arg-type]
+        ("tuning", fl.tuning(offload="some"), "offload is 'some'; it must be one of .*sophon"),  # type: ignore[arg-type]
         ("memory_budget", 0, "memory_budget is 0; .*512MB"),
         ("memory_budget", -5, "memory_budget"),
         ("memory_budget", 1.5, "memory_budget"),
         ("memory_budget", "lots", "memory_budget|512MB"),
         ("memory_budget", "12 parsecs", "512MB"),
-        ("on_error", "skip", r"on_error is 'skip'; it is \"raise\" or fl.substitute"),
+        ("on_error", "skip", r"on_error is 'skip'; it must be \"raise\" or fl.substitute"),
         ("on_error", None, "on_error is None"),
-        ("framework", "jax", "framework is 'jax'; it is one of 'numpy', 'torch'"),
+        ("framework", "jax", "framework is 'jax'; it must be one of 'numpy', 'torch'"),
         ("framework", None, "framework is None"),
-        ("fields", "data", "fields is 'data'; it is a sequence"),
+        ("fields", "data", "fields is 'data'; it must be a sequence"),
         ("fields", ("nope",), 'fields names field "nope", but batches have "image", "label", "index", "key"'),
         ("fields", (1,), "fields is"),
         ("fields", 5, "fields is 5"),
-        ("ragged", "data", "ragged is 'data'; it is a sequence"),
+        ("ragged", "data", "ragged is 'data'; it must be a sequence"),
         ("ragged", ("nope",), 'ragged names field "nope"'),
         ("sampler", [], "sampler is empty"),
         ("sampler", [0, 6], "sampler names sample 6, which the source of 6 samples does not have"),
@@ -118,7 +118,7 @@ def test_class_balanced_without_classes_is_refused() -> None:
 @pytest.mark.parametrize(
     ("source", "chain", "words"),
     [
-        ("data/train", [], "source is str; it is made by fl.folder"),
+        ("data/train", [], "source is str; create it with fl.folder"),
         (None, [], "source is NoneType"),
         (np.zeros((3, 3)), [], "source is ndarray"),
         (SOURCE, [print], r"ops has .*print.*ops\.Map\(fn\)"),
@@ -175,14 +175,14 @@ def test_arguments_after_ops_are_keyword_only() -> None:
         (ops.RandomErasing(value="red"), "RandomErasing: value is .*random"),  # type: ignore[arg-type]
         (ops.RandomErasing(value=(1, 2)), "RandomErasing: value has 2 numbers"),
         (ops.RandomErasing(scale=(0, 1)), "RandomErasing: scale"),
-        (ops.ToTensor(dtype="int32"), "ToTensor: dtype is int32; it is one of uint8"),  # type: ignore[arg-type]
+        (ops.ToTensor(dtype="int32"), "ToTensor: dtype is int32; it must be one of uint8"),  # type: ignore[arg-type]
         (ops.ToTensor(dtype="float"), "ToTensor"),  # type: ignore[arg-type]
         (ops.ToTensor(layout="WHC"), "ToTensor.*(CHW|WHC)"),  # type: ignore[arg-type]
         (ops.Normalize(mean=(0.5,), std=(0.5, 0.5)), "Normalize: mean has 1 values and std 2"),
         (ops.Normalize(mean=(), std=()), "Normalize: mean has 0"),
         (ops.Normalize(std=(1, 1, 0)), "Normalize: std .*above 0"),
         (ops.Normalize(mean=(0.5, 0.5), std=(1, 1)), "Normalize: mean and std have 2 channels"),
-        (ops.Normalize(dtype="uint8"), "Normalize: dtype is uint8; it is one of float16"),  # type: ignore[arg-type]
+        (ops.Normalize(dtype="uint8"), "Normalize: dtype is uint8; it must be one of float16"),  # type: ignore[arg-type]
         (ops.Grayscale(on="nope"), 'Grayscale works on field "nope", but samples have "image", "label"'),
         (ops.Grayscale(on="other"), r'Grayscale works on field "other".*on=\.\.\.'),
         (ops.Grayscale(on=()), r"Grayscale works on no field: on=\(\) is empty"),

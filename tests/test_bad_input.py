@@ -329,9 +329,9 @@ def test_a_file_larger_than_the_machine_is_a_bad_sample_and_not_the_end_of_the_p
 
 
 def test_a_batch_that_no_machine_can_hold_is_refused() -> None:
-    with pytest.raises(fl.PlanError, match="batch_size is 1099511627776; it is at most 4194304"):
+    with pytest.raises(fl.PlanError, match="batch_size is 1099511627776; it must be at most 4194304"):
         fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 40)
-    with pytest.raises(fl.PlanError, match="bytes is 70368744177664; it is at most 1099511627776"):
+    with pytest.raises(fl.PlanError, match="bytes is 70368744177664; it must be at most 1099511627776"):
         fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 22, fields=("data",))
     loader = fl.Loader(fl.synthetic(1 << 40, (1 << 20,)), batch_size=1 << 19)
     with pytest.raises(fl.OutOfMemoryError, match="batch_size"):

@@ -378,4 +378,4 @@ except fl.PlanError as error:
     print(json.dumps([str(error)]))
 """
     ((lines, _),) = run(code, RANK="99999999999", WORLD_SIZE="999999999999")
-    assert "rank is 99999999999; it is a whole number from 0 to" in lines[0][0]
+    assert "rank is 99999999999; it must be a whole number from 0 to" in lines[0][0]

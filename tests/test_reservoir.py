@@ -235,7 +235,7 @@ def test_held_samples_are_reported_and_freed(shards: Path) -> None:
         (fl.reservoir("many"), "size is 'many'"),  # type: ignore[arg-type]
         (fl.reservoir(readers=0), "readers is 0"),
         (fl.reservoir(block="much"), "shuffle is .*'block': 'much'"),
-        ("yes", "shuffle is 'yes'; it is True, False or fl.reservoir"),
+        ("yes", "shuffle is 'yes'; it must be True, False or fl.reservoir"),
     ],
 )
 def test_wrong_reservoirs_are_refused(shards: Path, shuffle: Any, words: str) -> None:

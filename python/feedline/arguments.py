@@ -29,11 +29,11 @@ def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int =
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         bounds = f"from {least} on" if most == 2**63 - 1 else f"from {least} to {most}"
-        raise PlanError(f"{name} is {short(value)}; it is a whole number {bounds} {otherwise}".rstrip())
+        raise PlanError(f"{name} is {short(value)}; it must be a whole number {bounds} {otherwise}".rstrip())
     return int(value)
 
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Raise if ``value`` is none of the allowed values."""
     if value not in allowed:
-        raise PlanError(f"{name} is {short(value)}; it is one of {', '.join(map(repr, allowed))}")
+        raise PlanError(f"{name} is {short(value)}; it must be one of {', '.join(map(repr, allowed))}")

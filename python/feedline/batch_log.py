@@ -112,7 +112,7 @@ def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
     With a ``step``, ``fl.wrap(torch_loader, step=train_step).run(seconds=30)`` does all of it.
     """
     if step is not None and not callable(step):
-        raise PlanError(f"step is {step!r}; it is a function of a batch")
+        raise PlanError(f"step is {step!r}; it must be a function of a batch")
     return Wrapped(batches, step)
 
 

@@ -142,9 +142,9 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
     (...)
     """
     if step is not None and not callable(step):
-        raise PlanError(f"step is {step!r}; it is a function of a batch")
+        raise PlanError(f"step is {step!r}; it must be a function of a batch")
     if not 0 < seconds < 86_400:
-        raise PlanError(f"seconds is {seconds!r}; it is a time above 0 and below a day")
+        raise PlanError(f"seconds is {seconds!r}; it must be a time above 0 and below a day")
     if loader.is_closed:
         raise ClosedError("this Loader is closed; give one that is not")
     trainer = _Trainer(loader._batch, step)

@@ -114,10 +114,10 @@ class Loader(Displayed):
         refuse_keywords(unknown)
         if not isinstance(source, Source):
             makers = "fl.folder, fl.tar, fl.files, fl.array, fl.volumes or fl.synthetic"
-            raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
+            raise PlanError(f"source is {type(source).__name__}; create it with {makers}")
         if not isinstance(ops, Sequence):
             raise PlanError(
-                f"ops is {short(ops)}; it is a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]"
+                f"ops is {short(ops)}; it must be a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]"
             )
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:

@@ -16,7 +16,7 @@ def check_address(address: str | None) -> str | None:
     """Raise if ``Loader(..., metrics=address)`` is not a string. The server checks the address itself."""
     if address is None or isinstance(address, str):
         return address
-    raise PlanError(f'metrics is {address!r}; it is a text such as "127.0.0.1:9400", or None')
+    raise PlanError(f'metrics is {address!r}; it must be a text such as "127.0.0.1:9400", or None')
 
 
 def serve(loader: _feedline.Loader, address: str) -> _feedline.Metrics:

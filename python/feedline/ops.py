@@ -385,7 +385,7 @@ class Map(Op):
         if not callable(self.fn):
             raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
         if not isinstance(self.version, int) or self.version < 0:
-            raise PlanError(f"ops.Map: version is {self.version!r}; it is a whole number from 0 on")
+            raise PlanError(f"ops.Map: version is {self.version!r}; it must be a whole number from 0 on")
         on = [self.on] if isinstance(self.on, str) else list(self.on)
         return _Function(self.fn, on, bool(self.deterministic), int(self.version))
 

@@ -84,5 +84,5 @@ def to_plan(order: Order) -> tuple[dict[str, Any], dict[str, Any]]:
         stream = {"order": "arrival", "max_displacement": order.max_displacement, "replay": replay}
         return stream, {"arrival_log": log}
     if order != "strict":
-        raise PlanError(f'order is {short(order)}; it is "strict", fl.planned(...) or fl.arrival(...)')
+        raise PlanError(f'order is {short(order)}; it must be "strict", fl.planned(...) or fl.arrival(...)')
     return {"order": order}, {}

@@ -36,7 +36,7 @@ def of_stream(
 ) -> Settings:
     """Return the settings that decide the stream."""
     if on_error != "raise" and not isinstance(on_error, Substitute):
-        raise PlanError(f'on_error is {short(on_error)}; it is "raise" or fl.substitute(max_fraction=...)')
+        raise PlanError(f'on_error is {short(on_error)}; it must be "raise" or fl.substitute(max_fraction=...)')
     stream, _ = orders.to_plan(order)
     return _given(
         stream
@@ -64,11 +64,11 @@ def of_run(
 ) -> Settings:
     """Return the settings that decide how the stream is produced."""
     if cache is not None and not isinstance(cache, Cache):
-        raise PlanError(f'cache is {short(cache)}; it is made by fl.cache(ram="4GB")')
+        raise PlanError(f'cache is {short(cache)}; create it with fl.cache(ram="4GB")')
     if cache is not None and cache.disk is not None and environment.cache_folder() is None:
         raise PlanError("cache(disk=...) keeps samples in the cache folder, but FEEDLINE_CACHE is empty")
     if tuning is not None and not isinstance(tuning, Tuning):
-        raise PlanError(f"tuning is {short(tuning)}; it is made by fl.tuning(prefetch_batches=4)")
+        raise PlanError(f"tuning is {short(tuning)}; create it with fl.tuning(prefetch_batches=4)")
     _, run = orders.to_plan(order)
     return _given(
         run

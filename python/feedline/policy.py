@@ -70,5 +70,5 @@ def cache(
     if ram is None and disk is None:
         raise PlanError('cache() needs ram=..., disk=... or both, e.g. fl.cache(ram="4GB")')
     if form not in (None, "encoded", "decoded", "resized"):
-        raise PlanError(f'cache(): form is {form!r}; it is "encoded", "decoded" or "resized"')
+        raise PlanError(f'cache(): form is {form!r}; it must be "encoded", "decoded" or "resized"')
     return Cache(ram, disk, form)

@@ -90,7 +90,7 @@ def whole_numbers(name: str, values: Any) -> list[int]:
     if not is_sequence or not all(
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
     ):
-        raise PlanError(f"{name} is {short(values)}; it is a sequence of sample indices, whole numbers from 0 on")
+        raise PlanError(f"{name} is {short(values)}; it must be a sequence of sample indices, whole numbers from 0 on")
     return np.asarray(values).tolist() if isinstance(values, np.ndarray) else [int(value) for value in values]
 
 
@@ -104,6 +104,6 @@ def to_plan(sampler: Sampler) -> dict[str, Any]:
         return {"kind": "list", "indices": whole_numbers("sampler", sampler)}
     if sampler.num_samples is not None:
         if not isinstance(sampler.num_samples, (int, np.integer)) or sampler.num_samples < 1:
-            raise PlanError(f"num_samples is {sampler.num_samples}; it is a whole number from 1 on")
+            raise PlanError(f"num_samples is {sampler.num_samples}; it must be a whole number from 1 on")
         table["num_samples"] = int(sampler.num_samples)
     return table

@@ -41,7 +41,7 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     ...                    shuffle=True, share=fl.share(on_loss="raise"))
     """
     if on_loss not in ("continue", "raise"):
-        raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
+        raise PlanError(f'share(): on_loss is {on_loss!r}; it must be "continue" or "raise"')
     return Share(None if socket is None else os.path.expanduser(os.fspath(socket)), on_loss)
 
 
@@ -53,7 +53,7 @@ def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
         return share() if value else None
     if isinstance(value, (str, os.PathLike)):
         return share(value)
-    raise PlanError(f"share is {value!r}; it is True, the path of a node's socket, or fl.share(...)")
+    raise PlanError(f"share is {value!r}; it must be True, the path of a node's socket, or fl.share(...)")
 
 
 def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:

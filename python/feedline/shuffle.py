@@ -52,17 +52,17 @@ def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
     if isinstance(shuffle, (bool, np.bool_)):
         return bool(shuffle)
     if not isinstance(shuffle, Reservoir):
-        raise PlanError(f"shuffle is {shuffle!r}; it is True, False or fl.reservoir(size=0.1)")
+        raise PlanError(f"shuffle is {shuffle!r}; it must be True, False or fl.reservoir(size=0.1)")
     table: dict[str, Any] = {"kind": "reservoir", "block": shuffle.block}
     if isinstance(shuffle.readers, bool) or not isinstance(shuffle.readers, (int, np.integer)) or shuffle.readers < 1:
-        raise PlanError(f"readers is {shuffle.readers!r}; it is a whole number from 1 on")
+        raise PlanError(f"readers is {shuffle.readers!r}; it must be a whole number from 1 on")
     table["readers"] = int(shuffle.readers)
     size = shuffle.size
     if size is None:
         return table
     is_number = isinstance(size, (int, float, np.integer, np.floating)) and not isinstance(size, bool)
     if not is_number or not size > 0:
-        raise PlanError(f"size is {size!r}; it is a number of samples, or a part of them such as 0.1")
+        raise PlanError(f"size is {size!r}; it must be a number of samples, or a part of them such as 0.1")
     # A whole number counts samples. A float is a fraction, so 1.0 means all of them.
     table["size"] = int(size) if isinstance(size, (int, np.integer)) else float(size)
     return table

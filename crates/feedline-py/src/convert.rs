@@ -49,7 +49,7 @@ fn refusal(path: &str, name: &str, value: &str, problem: &str) -> String {
         .or_else(|| problem.strip_prefix(name)?.strip_prefix(" is "))
         .or_else(|| problem.strip_prefix("a size is "));
     match expected {
-        Some(expected) if is_whole => format!("{name} is {value}; it is {expected}"),
+        Some(expected) if is_whole => format!("{name} is {value}; it must be {expected}"),
         _ if is_whole => format!("{name} is {value}; {problem}"),
         _ => format!("{name} is {value}; {path}: {problem}"),
     }

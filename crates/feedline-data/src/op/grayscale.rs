@@ -34,7 +34,7 @@ impl Op for Grayscale {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         if ![1, 3].contains(&self.num_output_channels) {
-            let problem = format!("num_output_channels is {}; it is 1 or 3", self.num_output_channels);
+            let problem = format!("num_output_channels is {}; it must be 1 or 3", self.num_output_channels);
             return Err(CheckError::Parameter(problem));
         }
         self.on.change(types, "pixels", |kind| match *kind {

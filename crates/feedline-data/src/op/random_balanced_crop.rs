@@ -44,7 +44,7 @@ impl Op for RandomBalancedCrop {
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.size.check()?;
         if !(0.0..=1.0).contains(&self.oversampling) {
-            let problem = format!("oversampling is {}; it is a probability", self.oversampling);
+            let problem = format!("oversampling is {}; it must be a probability", self.oversampling);
             return Err(CheckError::Parameter(problem));
         }
         let is_label = |kind: &Kind| match kind {

@@ -133,7 +133,7 @@ impl Op for RandomErasing {
         CheckError::probability(self.p)?;
         match &self.value {
             Filling::Named(name) if name != "random" => {
-                let problem = format!("value is {name:?}; it is a number, one number per channel, or \"random\"");
+                let problem = format!("value is {name:?}; it must be a number, one number per channel, or \"random\"");
                 return Err(CheckError::Parameter(problem));
             }
             Filling::PerChannel(values) if ![1, 3].contains(&values.len()) => {

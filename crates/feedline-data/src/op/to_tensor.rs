@@ -71,7 +71,7 @@ pub(super) fn check_dtype(dtype: Dtype, allowed: &[Dtype]) -> Result<(), CheckEr
         return Ok(());
     }
     let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
-    Err(CheckError::Parameter(format!("dtype is {}; it is one of {}", dtype.name(), names.join(", "))))
+    Err(CheckError::Parameter(format!("dtype is {}; it must be one of {}", dtype.name(), names.join(", "))))
 }
 
 /// Replaces a picture by its tensor. `affine` is applied after the conversion to `[0, 1]`.

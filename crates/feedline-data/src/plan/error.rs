@@ -41,7 +41,7 @@ pub enum PlanError {
     NoSuchField { what: &'static str, field: String, has: String },
     #[error("{setting} is {value}; {allowed}")]
     Setting { setting: &'static str, value: String, allowed: &'static str },
-    #[error("{setting} is {value}; it is at most {most}")]
+    #[error("{setting} is {value}; it must be at most {most}")]
     Limit { setting: &'static str, value: u64, most: u64 },
     #[error(
         "shuffle is a reservoir, which reads samples in sequence, but each sample of this source is a separate object; pack them into shards (feedline pack DATA SHARDS) and use fl.tar(\"SHARDS/*.tar\"), or use shuffle=True"
