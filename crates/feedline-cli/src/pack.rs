@@ -48,7 +48,8 @@ impl From<PackArguments> for Pack {
     }
 }
 
-/// The results of packing. MB are 10^6 bytes. Bytes and time are those of this run.
+/// The results of packing. MB are 10^6 bytes. Samples, shards and bytes include those of an earlier run that this one continued;
+/// `seconds` and `mb_per_second` are those of this run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Packed {
     path: PathBuf,
@@ -64,8 +65,9 @@ pub(crate) struct Packed {
     skipped: u64,
     damaged: usize,
     damaged_pictures: Vec<DamagedPicture>,
+    /// What was done with damaged pictures.
     #[serde(skip)]
-    damaged_were: Damaged,
+    damaged_policy: Damaged,
 }
 
 /// Packs the source.
@@ -108,7 +110,6 @@ impl Packed {
             bytes: summary.bytes,
             index_bytes: summary.index_bytes,
             seconds,
-            // Only the bytes that this run wrote, not those of an earlier run that it continued.
             mb_per_second: summary.written_bytes as f64 / 1e6 / seconds,
             resumed_samples: summary.resumed_samples,
             renamed: summary.renamed,
@@ -116,7 +117,7 @@ impl Packed {
             skipped: summary.skipped,
             damaged: summary.damaged.len(),
             damaged_pictures: summary.damaged,
-            damaged_were: what.options.damaged,
+            damaged_policy: what.options.damaged,
         }
     }
 }
@@ -148,7 +149,7 @@ impl fmt::Display for Packed {
             writeln!(f, "{} pictures were shrunk", self.resized)?;
         }
         if self.damaged > 0 {
-            let fate = match self.damaged_were {
+            let fate = match self.damaged_policy {
                 Damaged::Keep => "kept as they are",
                 Damaged::Skip => "left out with their samples",
             };

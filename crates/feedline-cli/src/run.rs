@@ -43,14 +43,15 @@ pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Int
 /// The clock of a run, and its progress bar.
 struct Pace {
     start: Instant,
+    /// Time from the start to the first batch.
     first_batch: Option<Duration>,
+    /// When the text after the bar was last updated.
     shown: Instant,
     progress: Progress,
 }
 
 impl Pace {
     fn batch_received(&mut self, loader: &Loader) {
-        // Only the first call sets it.
         self.first_batch.get_or_insert(self.start.elapsed());
         self.progress.advance();
         if self.shown.elapsed() > SHOW_EVERY {
@@ -62,7 +63,7 @@ impl Pace {
 }
 
 fn live_numbers(snapshot: &Snapshot, seconds: f64) -> String {
-    // Never zero, because the next line divides by it.
+    // Not zero, because it is a divisor below.
     let running = (seconds - start_seconds(snapshot)).max(f64::MIN_POSITIVE);
     format!(
         "{:.0} samples/s, {:.1} MB/s, waited {:.0} %",

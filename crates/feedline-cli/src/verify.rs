@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::plan;
 use crate::progress::Progress;
 
-/// Upper limit of samples of an epoch whose numbers are counted. This takes seconds, and reads no data.
+/// Upper limit of samples of an epoch whose ids are counted for law 2. That takes seconds, and reads no data.
 const MAX_IDS: u64 = 2_000_000;
 
 /// Upper limit of queued events.
@@ -33,7 +33,7 @@ const MAX_EVENTS: usize = 64;
 #[error("a law is broken")]
 pub(crate) struct Broken;
 
-/// The laws of a plan.
+/// The report about a plan.
 #[derive(Debug, Serialize)]
 struct Verifying {
     plan: PathBuf,
@@ -135,7 +135,7 @@ pub(crate) fn verify(
                 progress.show(|| format!("{name}: {samples} samples, {configuration}"));
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // The thread has ended and dropped its sender. Its result is joined below.
+            // The thread has ended and dropped its sender. It is joined below.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }

@@ -1,6 +1,6 @@
 //! Memory of a `NumPy` array from which the engine copies single samples. The array as a whole is not copied.
 //!
-//! Unsafe code of this crate lives here and relies on:
+//! The unsafe code of this crate is here. It relies on:
 //!
 //! - **B1** `owner` keeps the array alive, and with it `len` readable bytes at `address`: the caller in `python/feedline`
 //!   passes a C-contiguous array's own address and size, and `NumPy` refuses to resize an array that others refer to.

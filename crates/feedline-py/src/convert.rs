@@ -42,7 +42,8 @@ fn shown(value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// The message for a wrong setting. `path` leads to the wrong part of the setting `name`.
 fn refusal(path: &str, name: &str, value: &str, problem: &str) -> String {
     let is_whole = path == name;
-    // Errors of serde say "invalid ..., expected ...", those of our own types "NAME is ...". Only the expectation is kept.
+    // Errors of serde say "invalid ..., expected ...", those of our own types "NAME is ..." or "a size is ...". Only the part that
+    // says what is expected is kept.
     let expected = problem
         .split_once("expected ")
         .map(|(_, expected)| expected)

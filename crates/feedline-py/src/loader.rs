@@ -28,7 +28,7 @@ use crate::{convert, logging};
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
     stream: Option<Arc<Stream>>,
-    /// The connection to a node, if the loader shares its samples.
+    /// The connection to a node, if a node prepares the samples.
     node: Option<Arc<NodeConnection>>,
     log: BatchLog,
     /// The process that started the threads. 0 before the start.
@@ -78,13 +78,14 @@ impl Loader {
     /// The next batch of an iteration as (name, data) pairs. `None` at its end.
     fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let loader = self.here(py)?;
-        // The first batch starts threads. From now on a forked child must not use this loader.
+        // Waiting for the first batch starts threads. From now on a forked child must not use this loader.
         self.record_process();
         let asked = Instant::now();
         self.log.requested(iteration, asked);
         loop {
             let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
-            // All calls that may raise come before `take`. A batch that is taken counts as received, so an exception would lose it.
+            // A batch counts as received once it is taken, so an exception after that loses it. These calls come first, because
+            // they may raise at any time.
             logging::forward(py)?;
             self.node.as_ref().map_or(Ok(()), |node| node.check_interrupt())?;
             py.check_signals()?;
@@ -186,7 +187,8 @@ impl Loader {
         convert::to_python(py, &py.detach(|| loader.order_report(epoch.map(Epoch))))
     }
 
-    /// Ends the threads. A closed loader cannot be used again.
+    /// Ends the threads. A closed loader cannot be used again. Without effect in a process that was forked
+    /// after the threads were started.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_of_parent() {
             return Ok(());
@@ -208,11 +210,12 @@ impl Loader {
         Ok(Arc::clone(self.stream.as_ref().expect("`here` checked it")))
     }
 
-    /// Records that threads of this process use it.
+    /// Records that this process has started its threads.
     pub(crate) fn record_process(&self) {
         self.process.store(process::id(), Ordering::Relaxed);
     }
 
+    /// Whether its threads were started by a process from which this one was forked.
     fn is_of_parent(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         // 0: no thread was started, so a forked child may use it.

@@ -1,7 +1,7 @@
 //! Huffman codes of JPEG: their definition in files, and tables for fast decoding.
 //!
-//! In: a definition. Out: symbols, or whole runs of coefficients. Always true: invalid bits give `None`, and no table is larger
-//! than [`LOOK`] implies.
+//! In: a definition. Out: symbols, or whole runs of coefficients. Always true: invalid bits give `None`, and a table has at most
+//! 2^[`LOOK`] entries.
 
 use super::bits::BitReader;
 
@@ -22,7 +22,7 @@ impl Code {
         let total = counts.iter().map(|&count| usize::from(count)).sum::<usize>();
         let (symbols, rest) = rest.split_at_checked(total)?;
         let code = Self { counts: *counts, symbols: symbols.to_vec() };
-        // No code consists of ones only: libjpeg refuses files that have one.
+        // Rejects codes that do not fit into their length. A code of ones only is rejected too, because libjpeg refuses it.
         let fits = code.codes().all(|(code, len, _)| code + 1 < 1 << len);
         (total <= 256 && fits).then_some((code, rest))
     }
@@ -48,8 +48,10 @@ impl Code {
 pub(super) struct Symbols {
     /// For each value of the next [`LOOK`] bits: length << 8 | symbol, or 0 if the code is longer.
     short: Box<[u16; 1 << LOOK]>,
-    /// For each length: the first value after its last code, left-aligned to 16 bits, and the place of its symbols.
+    /// For each length: the first value after its last code, left-aligned to 16 bits, and the number to add to a code to get the
+    /// place of its symbol. (0, 0) if no code has this length.
     long: [(u32, i32); 17],
+    /// The symbols, in the order of their codes.
     in_order: Vec<u8>,
 }
 
@@ -62,7 +64,8 @@ impl Symbols {
                 let first = (value as usize) << (LOOK - len);
                 short[first..first + (1 << (LOOK - len))].fill((len as u16) << 8 | u16::from(symbol));
             }
-            // Codes of one length are consecutive, so the symbol's place is the code plus a constant.
+            // Codes of one length are consecutive, so the place of a symbol is its code plus a constant. The last code of a length
+            // sets the entry.
             long[len as usize] = ((value + 1) << (16 - len), number as i32 - value as i32);
         }
         Self { short, long, in_order: code.symbols.clone() }
@@ -86,15 +89,17 @@ impl Symbols {
 /// Skips the AC coefficients of blocks, several per step, without decoding their values.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// For each value of the next [`LOOK`] bits, all coefficients whose codes are complete in them: bits (5), coefficients (7), and
-    /// whether the block ends (1). If there is none, more coefficients than a block has.
+    /// For each value of the next [`LOOK`] bits, all coefficients whose codes are complete in them. From the lowest bit: the bits
+    /// to consume (5), the number of coefficients (7), and, as bit 15, whether the block ends. [`NO_STEP`] if no code is complete.
     steps: Box<[u16; 1 << LOOK]>,
     single: Symbols,
 }
 
+/// Places in an entry of [`Runs::steps`].
 const RUN_SHIFT: u32 = 5;
 const RUN_MASK: u16 = 0x7f;
 const END: u16 = 1 << 15;
+/// More coefficients than a block has, so `skip_block` takes the slow path.
 const NO_STEP: u16 = RUN_MASK << RUN_SHIFT;
 
 impl Runs {
@@ -102,7 +107,6 @@ impl Runs {
         let single = Symbols::new(code);
         let mut steps = Box::new([0; 1 << LOOK]);
         for (window, entry) in (0..).zip(steps.iter_mut()) {
-            // Each entry decodes as many symbols as fit into the 11 bits.
             *entry = step(&single.short, window);
         }
         Self { steps, single }
@@ -114,11 +118,12 @@ impl Runs {
         let mut place = 1;
         loop {
             bits.refill();
-            // A step takes at most 26 bits, so two need no refill.
+            // A step takes at most 26 bits: codes of 11 bits, and the 15 bits of the last value. So two need no refill.
             for _ in 0..2 {
                 let step = self.steps[bits.peek(LOOK) as usize];
                 let run = u32::from(step >> RUN_SHIFT & RUN_MASK);
                 if place + run >= 64 {
+                    // The slow path, one symbol at a time: no complete code, or the step might cross the end of the block.
                     bits.refill();
                     let (len, symbol) = self.single.next(bits)?;
                     bits.consume(len);
@@ -137,7 +142,7 @@ impl Runs {
     }
 }
 
-/// Skips one coefficient or run of zeros. Returns whether the block ends. `None` if it ends outside the block.
+/// Skips one coefficient, or a run of 16 zeros. Returns whether the block ends. `None` if the coefficients do not fit into it.
 #[inline]
 fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
@@ -149,10 +154,11 @@ fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
             bits.consume(size);
         }
     }
-    // A run of zeros must not reach the end of a block: EOB stands for that.
+    // 16 zeros must not reach the end of a block: EOB stands for that.
     if *place > 64 || (*place == 64 && size == 0) { None } else { Some(*place == 64) }
 }
 
+/// The entry of [`Runs::steps`] for a window of [`LOOK`] bits.
 fn step(short: &[u16; 1 << LOOK], window: u32) -> u16 {
     let (mut used, mut run, mut end) = (0_u32, 0_u32, 0);
     while used < LOOK {
@@ -167,7 +173,7 @@ fn step(short: &[u16; 1 << LOOK], window: u32) -> u16 {
             (_, 0) => 0,
             (zeros, _) => u32::from(zeros) + 1,
         };
-        // A step must fit into what is left of a block after its DC value.
+        // A block has 63 AC coefficients. The slow path handles the last one, so a longer step would never be taken.
         if run + next_run > 62 {
             break;
         }
@@ -203,7 +209,7 @@ pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<
 #[inline]
 pub(super) fn extended(bits: u32, size: u32) -> i32 {
     let value = bits as i32;
-    // EXTEND of T.81: a first bit of 0 marks a negative number, stored as value - (2^size - 1).
+    // EXTEND of T.81: if the first bit is 0, the number is negative: bits - (2^size - 1).
     if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
 }
 

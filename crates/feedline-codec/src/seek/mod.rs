@@ -1,11 +1,11 @@
 //! The seek index of a picture file: where each part of the picture is stored.
 //!
-//! In: an unchanged baseline JPEG, walked once. Out: a small index. With it the coefficients of only the MCUs around a crop are
+//! In: an unchanged baseline JPEG, walked once. Out: a small index. With it only the coefficients of the MCUs around a crop are
 //! read, and libjpeg turns them into exactly the pixels of a full decode. Of raw pixels (PPM, PGM) only the rows of the crop are
 //! read. The data that a crop needs can also be extracted, as a [`Trimmed`] picture, and decoded elsewhere.
 //!
-//! Files and indexes may both be hostile. An error in a file makes it [`NotSeekable`], an error in an index is an error of the
-//! crop, and coefficients may be any numbers. All of this is safe Rust.
+//! Files and indexes may both be hostile. An error in a file makes it [`NotSeekable`]. An error in an index makes the crop fail,
+//! and the caller reads the whole file instead. Coefficients may be any numbers. All of this is safe Rust.
 
 mod bits;
 mod coefficients;

@@ -1,4 +1,4 @@
-//! Walks the entropy-coded data of a file once, without making pixels.
+//! Walks the entropy-coded data of a file once, without decoding pixels.
 //!
 //! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors. A file is walked to the end of its
 //! data, and anything unexpected there makes it [`NotSeekable`]. So the data of a file with an index are complete. A missing end
@@ -11,10 +11,10 @@ use super::table_cache::{Block, TableCache};
 
 /// Upper limit of components.
 pub(super) const COMPONENTS: usize = 4;
-/// Places are bit positions in 32 bits.
+/// Upper limit of a file's size in bytes: places are bit positions in 32 bits.
 pub(super) const MAX_BYTES: usize = (u32::MAX / 8) as usize - 16;
 
-/// Predictors of 8-bit pictures stay below a quarter of this.
+/// Upper limit of a DC predictor. Those of valid 8-bit pictures stay below a quarter of this.
 const MAX_PREDICTOR: u32 = (1 << 14) - 1;
 
 /// Why a file has no seek index. It is decoded by region or as a whole instead.
@@ -39,7 +39,7 @@ pub(super) struct WalkedScan {
 /// Records a place every `every` MCUs of each row. The scan begins at `scan`.
 pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<WalkedScan, NotSeekable> {
     if file.len() > MAX_BYTES {
-        return Err(NotSeekable("it is larger than 512 MB"));
+        return Err(NotSeekable("it is larger than 512 MiB"));
     }
     let blocks = blocks(frame);
     let (columns, rows) = frame.mcus();
@@ -88,7 +88,7 @@ pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> R
         // Restart markers count from 0xd0 to 0xd7 and start over. After the last MCU comes the end of the image, 0xd9.
         let expected = if mcu < total { 0xd0 | ((mcu / interval - 1) % 8) as u8 } else { 0xd9 };
         if marker.is_some_and(|marker| marker != expected) || (marker.is_none() && mcu < total) {
-            return Err(NotSeekable("its data ends with another marker than expected"));
+            return Err(NotSeekable("its data is followed by an unexpected marker"));
         }
     }
     Ok(walked)
@@ -125,8 +125,9 @@ struct EntropySegment {
 /// Where the bits of a segment lie in the scan.
 #[derive(Debug, Default)]
 struct Places {
+    /// The byte of the scan at which the segment starts.
     start: usize,
-    /// For each stuffed zero, the number of bytes before it.
+    /// For each stuffed zero, the number of bytes of the segment before it, not counting stuffed zeros.
     stuffed: Vec<usize>,
     /// Number of zeros before the last requested place.
     passed: usize,
@@ -140,6 +141,7 @@ impl EntropySegment {
         (self.places.start, self.places.passed) = (at - scan, 0);
         let mut rest = file.get(at..).unwrap_or_default();
         self.marker = loop {
+            // A 0xff in the data is followed by a stuffed zero. Before any other byte it is a marker.
             let Some(marker) = memchr::memchr(0xff, rest) else {
                 self.bytes.extend_from_slice(rest);
                 rest = &[];
@@ -164,7 +166,7 @@ impl EntropySegment {
 }
 
 impl Places {
-    /// The place of a segment's bit in the scan. Must be called in ascending order.
+    /// The place in the scan of a bit of the segment. Must be called with ascending bits.
     fn of(&mut self, bit: usize) -> u32 {
         let byte = bit / 8;
         // Each stuffed zero before this byte shifts its place in the file by one.

@@ -13,6 +13,7 @@ use crate::memory::{NoMemory, Workspace};
 #[derive(Debug, Default)]
 pub struct Sample<'s> {
     fields: Vec<SampleField<'s>>,
+    /// Whether [`Sample::finish`] returns all values instead of moving some to their slots.
     is_apart: bool,
 }
 
@@ -82,7 +83,7 @@ impl<'s> Sample<'s> {
         Self::default()
     }
 
-    /// A sample without slots. All its values are returned in the form in which they would be delivered.
+    /// A sample whose slots have no bytes. [`Sample::finish`] returns all its values, in the form in which they would be delivered.
     pub fn apart() -> Self {
         Self { is_apart: true, ..Self::default() }
     }
@@ -180,7 +181,8 @@ impl<'s> Sample<'s> {
         }
     }
 
-    /// Moves every declared field to its destination. Returns values without a slot, in the order of declaration.
+    /// Moves the value of each field to its slot. Returns the values of fields without a slot, in the order of declaration. A field
+    /// without a value is an error.
     pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Unslotted>, FieldError> {
         let mut unslotted = Vec::new();
         for field in self.fields {
@@ -240,8 +242,8 @@ fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), F
 }
 
 fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
-    // No bytes left in the slot: a value holds them, and it must be this one. Otherwise the value is copied into the slot.
-    let is_in_place = match (&value, slot.bytes) {
+    // If the slot has no bytes left, a value holds them, and it must be this one. Otherwise this value is copied into the slot.
+    let is_delivered = match (&value, slot.bytes) {
         (
             Value::Pixels(Pixels { memory, .. })
             | Value::Volume(Volume { memory, .. })
@@ -258,7 +260,7 @@ fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
         }
         (Value::Bytes(_) | Value::Text(_), _) => false,
     };
-    assert!(is_in_place, "an op that replaces a value gives its memory back: see Sample::give_back");
+    assert!(is_delivered, "an op that replaces a value gives its memory back: see Sample::give_back");
     recycle(value, workspace);
 }
 

@@ -1,4 +1,7 @@
 //! A checked plan.
+//!
+//! In: a source, ops and settings. Out: a [`Plan`], or the first setting that does not fit. A plan never changes. Facts that take
+//! time to find, such as the sizes of all samples, are looked up at their first use.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,13 +24,18 @@ pub struct Plan {
     settings: Settings,
     config: RunConfig,
     sequence: Sequence,
+    /// The names in `types`, in the same order.
     delivered: Vec<Arc<str>>,
     types: FieldTypes,
     layout: BatchLayout,
     fingerprints: Fingerprints,
+    /// Set if the order of delivery is planned or replayed.
     pub(super) planning: Option<Planning>,
+    /// Stored bytes by ordinal, once looked up: see `sizes.rs`.
     pub(super) sizes: OnceLock<Vec<u64>>,
+    /// Pixels or volume elements by ordinal, once looked up: see `sizes.rs`.
     pub(super) elements: OnceLock<Vec<u64>>,
+    /// The division for jobs that share samples, once computed.
     pub(super) segments: OnceLock<Segments>,
 }
 
@@ -43,7 +51,7 @@ impl Plan {
         Self::with_sequence(source, ops, settings, config, sequence)
     }
 
-    /// Checks a plan whose order cannot be expressed by settings.
+    /// Like [`Plan::new`], for an order that no setting can express. The numbers come from a checked plan.
     pub(super) fn with_sequence(
         source: Arc<dyn Source>,
         ops: Vec<PlannedOp>,
@@ -93,7 +101,7 @@ impl Plan {
             segments: OnceLock::new(),
         };
         plan.check_cache()?;
-        // Last, because planning asks the finished plan for its order.
+        // Last, because planning needs the finished plan.
         plan.planning = plan.planning(table)?;
         Ok(plan)
     }
@@ -266,10 +274,14 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     }
     // TOML integers are signed.
     if i64::try_from(settings.seed.0).is_err() {
-        return refuse("seed", settings.seed.0.to_string(), "it lies between 0 and 2^63 - 1");
+        return refuse("seed", settings.seed.0.to_string(), "it has to lie between 0 and 2^63 - 1");
     }
     if config.num_workers.count() == 0 {
-        return refuse("num_workers", "0".to_owned(), "it is \"auto\" or at least 1: the engine has its own threads");
+        return refuse(
+            "num_workers",
+            "0".to_owned(),
+            "it has to be \"auto\" or at least 1: the engine has its own threads",
+        );
     }
     if config.prefetch_batches == Some(0) {
         return refuse("prefetch_batches", "0".to_owned(), "it has to be at least 1");
@@ -294,7 +306,7 @@ fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfi
         _ => {}
     };
     add_engine_field(&mut types, "index");
-    // Only then may ranks be padded to equal length, and the batch must say which samples are padding.
+    // Ranks are padded to equal length only if several share an epoch and nothing is dropped. The field marks the padding.
     if config.rank.world > 1 && !settings.drop_last {
         add_engine_field(&mut types, "padded");
     }

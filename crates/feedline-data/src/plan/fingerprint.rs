@@ -14,7 +14,7 @@ pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
     fn of(parts: &[String]) -> Self {
-        // Joined by zero bytes, which none of the parts contains, so that parts cannot run into each other.
+        // Joined by zero bytes, which no part contains: otherwise different parts could give the same text.
         Self(xxh3_128(parts.join("\u{0}").as_bytes()))
     }
 }
@@ -32,11 +32,11 @@ pub struct Fingerprints {
     pub listing: Fingerprint,
     /// A hash of listing, ops and codec: everything a sample's bytes depend on besides seed, epoch, id and occurrence.
     pub values: Fingerprint,
-    /// A hash of values, seed and sequence. If it is equal, a cursor means the same samples.
+    /// A hash of values, seed, shuffle and sampler. If it is equal, a cursor means the same samples.
     pub order: Fingerprint,
-    /// A hash of everything that decides the order of delivery before the plan runs.
+    /// A hash of the settings that decide how delivery differs from strict order, and of the file of costs or arrivals.
     pub delivery: Fingerprint,
-    /// A hash of everything.
+    /// A hash of `order`, all settings and all options of execution.
     pub run: Fingerprint,
 }
 

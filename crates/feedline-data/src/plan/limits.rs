@@ -1,7 +1,7 @@
 //! Upper limits of the numbers in a plan.
 //!
-//! They are checked once, when a plan is made. Afterwards the products of these numbers fit in 64 bits: positions (samples x world
-//! size), received samples (batches x batch size), bytes of a batch. Parameters of ops have their limits in `op/`.
+//! They are checked once, when a plan is made. Afterwards positions (samples of a rank x world size), received samples (batches x
+//! batch size) and the bytes of a batch fit in 64 bits. Parameters of ops have their limits in `op/`.
 
 use feedline_order::{Rank, Sampler};
 
@@ -31,7 +31,7 @@ pub fn check(setting: &'static str, value: u64, most: u64) -> Result<(), PlanErr
     if value <= most { Ok(()) } else { Err(PlanError::Limit { setting, value, most }) }
 }
 
-/// Rejects numbers that no job needs.
+/// Checks all numbers of a plan against their limits.
 pub(super) fn check_numbers(
     samples: u64,
     ops: usize,

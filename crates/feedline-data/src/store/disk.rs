@@ -29,7 +29,7 @@ impl DiskStore {
         Ok(Self::new(absolute.map_err(|source| read_error(escaped_path(Path::new(&real)), source))?))
     }
 
-    /// Files below `root`.
+    /// Files below `root`, which is used as it is.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -77,7 +77,7 @@ impl Store for DiskStore {
         let path = self.path(name);
         let name = || escaped_path(&path);
         let (file, meta) = checked(open_file(&path), &name)?;
-        // The length is that of the open descriptor, so a file that is replaced meanwhile does not mix two versions.
+        // The length is that of the open file. If another file takes its name meanwhile, the two are not mixed.
         let target = room.room(meta.len() as usize)?;
         read_exact(&file, &name, 0, target)
     }
@@ -107,7 +107,7 @@ pub struct FileObject {
 }
 
 impl FileObject {
-    /// A regular file. Errors call it `name`.
+    /// Wraps a file, which must be a regular one. Errors of reading call it `name`; [`Object::address`] returns `address`.
     pub fn new(opened: io::Result<File>, name: String, address: String) -> Result<Self, StoreError> {
         let (file, meta) = checked(opened, &|| name.clone())?;
         Ok(Self { file, name, address, version: Version::from(&meta) })

@@ -61,7 +61,7 @@ pub trait Store: Send + Sync + Debug {
         None
     }
 
-    /// Whether objects are with a peer. Then they are opened once, and small data that is needed often is copied.
+    /// Whether objects are fetched from a peer. Then they are opened once, and small data that is needed often is kept in memory.
     fn is_remote(&self) -> bool {
         false
     }
@@ -71,7 +71,7 @@ pub trait Store: Send + Sync + Debug {
         None
     }
 
-    /// Whether opening an object is so cheap that all may be opened to look up a small fact.
+    /// Whether opening an object is cheap enough to open every object of a source, for example to look up its size.
     fn is_near(&self) -> bool {
         !self.is_remote()
     }
@@ -89,7 +89,10 @@ pub struct Version {
 impl Version {
     /// Describes how it differs from another version, for messages.
     pub fn difference_to(self, other: Self) -> String {
-        let describe = |version: Self| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
+        let describe = |version: Self| match version.modified_nanoseconds {
+            Some(time) => format!("{} bytes, modified {time} ns after 1970", version.len),
+            None => format!("{} bytes", version.len),
+        };
         format!("{}, not {}", describe(self), describe(other))
     }
 }
@@ -99,7 +102,7 @@ pub trait Object: Send + Sync + Debug {
     /// Its length in bytes when it was opened.
     fn len(&self) -> u64;
 
-    /// Its full path or address, for messages.
+    /// Its full path or URL, for messages.
     fn address(&self) -> String;
 
     /// When it was last changed before it was opened, in nanoseconds since 1970, if the store knows.
@@ -150,7 +153,9 @@ pub enum StoreError {
     NotFound { path: String, source: std::io::Error },
     #[error("cannot read {path:?}")]
     Read { path: String, source: std::io::Error },
-    #[error("{path:?} ends at byte {len}, but bytes {range:?} were requested; it was truncated after it was opened")]
+    #[error(
+        "{path:?} ends at byte {len}, but bytes {range:?} were requested; it may have been truncated after it was opened"
+    )]
     Truncated { path: String, range: Range<u64>, len: u64 },
     #[error("{path:?} is more than {limit} folders deep; a symbolic link may lead back to a parent")]
     TooDeep { path: String, limit: usize },
@@ -166,6 +171,7 @@ pub enum StoreError {
     Spec(#[from] SpecError),
     #[error(transparent)]
     Memory(#[from] NoMemory),
+    // One failed fetch may serve several samples, which share its error.
     #[error(transparent)]
     Earlier(#[from] Arc<StoreError>),
 }

@@ -1,7 +1,7 @@
 //! Objects whose bytes come from a peer.
 //!
-//! In: a range. Out: its bytes or an error, later and from another thread, with the traffic it took. Many ranges may be in flight
-//! at once. No thread has to wait for them.
+//! In: a range. Out: its bytes or an error, usually later and from another thread, with the traffic it took. Many ranges may be in
+//! flight at once. No thread has to wait for them.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,8 +16,8 @@ const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Fetches bytes from a peer.
 pub trait Remote: Send + Sync {
-    /// Starts to fetch a range and returns at once. `done` is called once, from another thread, unless the [`Fetch`] was dropped
-    /// before.
+    /// Starts to fetch a range and returns at once. `done` is called once, from another thread or before this returns, unless the
+    /// [`Fetch`] was dropped before. So the caller must hold no lock that `done` takes.
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch;
 }
 
@@ -53,7 +53,7 @@ impl Fetch {
         Self(Some(Box::new(cancel)))
     }
 
-    /// A fetch whose result is already known.
+    /// A fetch whose result is already known. Calls `done` before it returns.
     pub fn answered(done: Done, answer: Answer) -> Self {
         done(answer);
         Self(None)
@@ -68,14 +68,14 @@ impl fmt::Debug for Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        // Cancelling a finished fetch has no effect, so an answered one may run this too.
+        // This also runs after the answer has arrived. Cancelling has no effect then.
         if let Some(cancel) = self.0.take() {
             cancel();
         }
     }
 }
 
-/// Fetches a range and blocks until it is here, or until the run is cancelled.
+/// Fetches a range and blocks until it has arrived, or until the run is cancelled.
 pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) -> Result<Answer, NoMemory> {
     let (sender, answers) = mpsc::channel();
     // If the receiver is gone, the caller has stopped waiting.
@@ -97,7 +97,7 @@ fn closed() -> StoreError {
     StoreError::Content { path: "the peer".to_owned(), problem: "was closed before it answered".to_owned() }
 }
 
-/// Fetches a range into `target` and blocks until it is here, or until the run is cancelled. `count` receives the traffic.
+/// Fetches a range into `target` and blocks until it has arrived, or until the run is cancelled. `count` receives the traffic.
 pub fn read_waiting(
     remote: &dyn Remote,
     offset: u64,

@@ -43,7 +43,8 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Fills `target` from `offset` on. The offset must not be before the end of the last read.
+    /// Fills `target` from `offset` on. The offset must not be before the end of the last read: compressed data cannot be read
+    /// backwards.
     pub(super) fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), VolumeError> {
         match self {
             Self::Plain(plain) => {
@@ -87,6 +88,7 @@ pub(super) struct Plain<'a> {
 
 pub(super) struct Gzip<'a> {
     decoder: GzDecoder<Chunks<'a>>,
+    /// Decompressed bytes so far.
     position: u64,
     cancel: &'a Cancel,
 }
@@ -131,7 +133,7 @@ impl Gzip<'_> {
         Ok(filled)
     }
 
-    /// Starts the next member of a gzip file. Trailing zeros are padding.
+    /// Starts the next member of a gzip file. Returns whether there is one.
     fn next_member(&mut self) -> io::Result<bool> {
         let chunks = self.decoder.get_mut();
         loop {
@@ -139,7 +141,7 @@ impl Gzip<'_> {
             if bytes.is_empty() {
                 return Ok(false);
             }
-            // A gzip file may have several members, one after the other. Tape tools pad the end with zeros.
+            // A gzip file may have several members, one after the other. Zeros after a member are padding, which tape tools write.
             let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
             let has_member = zeros < bytes.len();
             io::BufRead::consume(chunks, zeros);
@@ -158,7 +160,7 @@ impl Gzip<'_> {
         let unpacked = self.position + filled;
         let chunks = self.decoder.get_mut();
         let path = chunks.object.address();
-        // If the store failed, its error is the cause. What the decoder reports is only a consequence.
+        // If the store failed, its error is the cause. The decoder's error is only a consequence.
         match chunks.failure.take() {
             Some(store) => store.into(),
             None if source.kind() == io::ErrorKind::UnexpectedEof => {
@@ -174,7 +176,9 @@ struct Chunks<'a> {
     object: &'a dyn Object,
     range: Range<u64>,
     chunk: Vec<u8>,
+    /// Bytes of `chunk` that the decoder has consumed.
     used: usize,
+    /// Bytes of `range` read so far, including `chunk`.
     read: u64,
     /// The store's error. Decoders would lose it.
     failure: Option<StoreError>,

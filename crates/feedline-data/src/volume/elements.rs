@@ -1,4 +1,4 @@
-//! Converts elements of a file to those that ops work on: float32 for images, uint8 for labels.
+//! Converts elements of a file to the types that ops work on: float32 for images, uint8 for labels.
 
 use half::{bf16, f16};
 
@@ -99,7 +99,7 @@ fn numbers<const N: usize, T: ElementNumber>(
                 are_labels &= is_label(value);
             }
             if !are_labels {
-                // Only after a failure, to name the first wrong value.
+                // Converts once more, only after a failure, to name the first wrong value.
                 let first = raw.iter().map(|bytes| scaled(number(*bytes))).find(|&value| !is_label(value));
                 return Err(NotALabel(first.unwrap_or(f64::NAN)));
             }
@@ -115,8 +115,8 @@ fn is_label(value: f64) -> bool {
     f64::from(value as u8) == value
 }
 
-/// Transposes planes whose first axis is fastest: `planes` of `rows` x `columns` become columns x rows x planes. In `out` the last
-/// side has the length `width`, and these planes start at `first`.
+/// Transposes elements of `N` bytes: `planes` of `rows` x `columns` become columns x rows x planes. The last side of `out` has the
+/// length `width`. These planes are written from place `first` of it on.
 pub(super) fn transpose<const N: usize>(
     source: &[u8],
     (planes, rows, columns): (usize, usize, usize),

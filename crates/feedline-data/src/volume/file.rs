@@ -63,9 +63,11 @@ impl VolumeFile {
         Ok(this)
     }
 
+    /// Rejects a header that claims more elements than the file can contain, before memory is allocated for them.
     fn check_length(&self) -> Result<(), VolumeError> {
         let header = &self.header;
         let stored = self.range.end - self.range.start;
+        // Of a compressed file only an upper limit is known.
         let has = if self.is_gzip { stored.saturating_mul(MAX_UNPACKED_PER_BYTE) } else { stored };
         let expected = header.data_offset + header.data_bytes().expect("the header was checked") as u64;
         if expected <= has {
@@ -85,7 +87,8 @@ impl VolumeFile {
         self.object.address()
     }
 
-    /// Reads a region of all channels as packed elements of type `to`, float32 or uint8. Returns the number of bytes read.
+    /// Reads a region of all channels as packed elements of type `to`, float32 or uint8. Returns the number of bytes read from the
+    /// store.
     pub fn read(
         &self,
         region: Region,
@@ -172,8 +175,8 @@ impl VolumeFile {
         let Region { start: [x, y, z], sides: [columns, rows, width] } = region;
         let (stored, line) = (self.header.dtype.bytes(), self.header.sides[0]);
         let row_bytes = columns * to.bytes();
-        // Element `(x, y, z)` is written next to `(x, y, z + 1)`, which is in the next plane. A group of planes fills whole
-        // cache lines.
+        // Here `x` is the first axis. In the file `(x + 1, y, z)` follows `(x, y, z)`. In the result `(x, y, z + 1)` does, which is
+        // in the next plane of the file. So a group of planes is written at once, which fills whole cache lines.
         let group_planes = (LINE_BYTES / to.bytes()).min(width);
         let mut raw = workspace.buffer(((rows - 1) * line + columns) * stored)?;
         let mut planes = workspace.buffer(group_planes * rows * row_bytes)?;

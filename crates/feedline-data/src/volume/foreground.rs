@@ -5,7 +5,7 @@
 //! box.
 //!
 //! Components are joined over runs of equal elements, plane by plane. A component that does not reach the next plane is finished.
-//! So memory is bounded by one plane, whatever the label contains.
+//! So memory is proportional to one plane, whatever the label contains.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,8 @@ impl Foreground {
 
     /// Upper limit of memory for a search, in bytes.
     pub(crate) fn search_bytes([_, height, width]: [usize; 3]) -> usize {
-        // Two planes of runs, components and new numbers, and once more the components that continue.
+        // Per element at most: a run in this plane and one in the previous plane; for each of both a component and its new number;
+        // and a copy of a component that continues.
         let element = 2 * size_of::<RowRun>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
         height * (width * element + 2 * size_of::<usize>())
     }
@@ -95,6 +96,7 @@ struct RowRun {
 struct Component {
     parent: u32,
     class: u8,
+    /// The box so far: its first element, and the end along each axis.
     low: [u32; 3],
     high: [u32; 3],
 }
@@ -102,14 +104,17 @@ struct Component {
 #[derive(Debug, Default)]
 struct Search {
     components: Vec<Component>,
-    /// The runs of the previous plane, and the end of each row's runs.
+    /// The previous plane.
     before: Plane,
+    /// The largest boxes of finished components, by class.
     best: BTreeMap<u8, Vec<Region>>,
 }
 
 #[derive(Debug, Default)]
 struct Plane {
+    /// The runs of all rows, row by row.
     runs: Vec<RowRun>,
+    /// For each row, the end of its runs in `runs`.
     row_ends: Vec<usize>,
 }
 

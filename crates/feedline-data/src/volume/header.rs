@@ -24,7 +24,7 @@ pub struct VolumeHeader {
     pub sides: [usize; 3],
     /// The fastest axis in the file.
     pub fastest: Fastest,
-    /// The start of the elements.
+    /// The byte at which the elements start, after decompression.
     pub data_offset: u64,
     /// Slope and intercept that convert stored values to real ones.
     pub scale: Option<(f64, f64)>,
@@ -32,7 +32,7 @@ pub struct VolumeHeader {
     pub spacing: Option<[f64; 3]>,
 }
 
-/// The axis along which neighbours in the file are neighbours.
+/// The axis along which neighbouring elements are next to each other in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fastest {
     /// The last one, as in `.npy` in C order.
@@ -82,7 +82,7 @@ impl VolumeHeader {
 
     /// Rejects a volume without elements, or with too many.
     pub(super) fn check(self) -> Result<Self, String> {
-        // Checked, so that later sums of offset and length cannot overflow.
+        // So later sums of offset and length cannot overflow.
         let fits = self.data_bytes().is_some_and(|bytes| self.data_offset.checked_add(bytes as u64).is_some());
         if self.shape().contains(&0) || !fits {
             return Err(format!("its header claims the impossible shape {:?}", self.shape()));
@@ -97,9 +97,11 @@ impl VolumeHeader {
 pub enum VolumeError {
     #[error("{path:?} is not a volume that can be read: {problem}")]
     Header { path: String, problem: String },
-    #[error("{path:?} is too short: its header claims {dtype} {shape:?}, {expected} bytes, but there are {has}")]
+    #[error(
+        "{path:?} is too short: its header claims {dtype} {shape:?}, {expected} bytes, but there are at most {has}"
+    )]
     Short { path: String, dtype: &'static str, shape: [usize; 4], expected: u64, has: u64 },
-    #[error("{path:?} ends too early: {unpacked} bytes were decompressed, but its header claims {expected}")]
+    #[error("{path:?} ends too early: it decompresses to {unpacked} bytes, but its header claims at least {expected}")]
     CutShort { path: String, unpacked: u64, expected: u64 },
     #[error("{path:?} is cut short: its {bytes} compressed bytes end in the middle of the data, after byte {unpacked}")]
     GzipCutShort { path: String, bytes: u64, unpacked: u64 },

@@ -57,15 +57,16 @@ impl NiftiFields {
             let side = sides.get(axis).copied().unwrap_or(1);
             usize::try_from(side).map_err(|_| format!("dimension {} is {side}", axis + 1))
         };
-        // Four bytes after the header announce extensions, so data starts at byte 352 or 544.
+        // Four bytes after the header announce extensions, so data starts at byte 352 or 544 at the earliest. Below the upper limit
+        // the conversion from float64 is exact.
         let data_start = u64::from(self.version) + 4;
         if !(self.data_offset >= data_start as f64 && self.data_offset < 1e15) {
             return Err(format!(
-                "its data begins at byte {}, inside the {data_start} bytes of its header",
+                "its header puts the data at byte {}, but the data can only follow the {data_start} bytes of the header",
                 self.data_offset
             ));
         }
-        // NIfTI: a slope of 0 means that values are not scaled.
+        // NIfTI: a slope of 0 means that values are not scaled. Like nibabel, this also holds for a slope that is not finite.
         let has_scale = self.slope.is_finite() && self.slope != 0.0;
         if has_scale && !self.intercept.is_finite() {
             return Err(format!("its values are scaled by {} and {}", self.slope, self.intercept));
@@ -97,7 +98,11 @@ fn dtype(code: i64) -> Result<Dtype, String> {
         768 => Dtype::U32,
         1024 => Dtype::I64,
         1280 => Dtype::U64,
-        _ => return Err(format!("elements of NIfTI type {code} are not supported; save them as numbers up to 64 bit")),
+        _ => {
+            return Err(format!(
+                "elements of NIfTI type {code} are not supported; save them as integers or floats of at most 64 bits"
+            ));
+        }
     })
 }
 

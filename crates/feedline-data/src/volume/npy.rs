@@ -20,7 +20,7 @@ pub(crate) struct NpyHeader {
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that hold the magic number, the version and the header's length.
 pub(crate) const PREFIX_BYTES: usize = 12;
-/// Upper limit of a header. `NumPy` writes shorter ones.
+/// Upper limit of a header's text in bytes. `NumPy` writes shorter ones.
 const MAX_HEADER_BYTES: usize = 1 << 16;
 
 /// The range of the header's text, from the first [`PREFIX_BYTES`] of the file.
@@ -35,7 +35,7 @@ pub(crate) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
         other => return Err(format!("format version {other} is unknown")),
     };
     if len > MAX_HEADER_BYTES {
-        return Err(format!("its header claims {len} bytes"));
+        return Err(format!("its header claims to be {len} bytes long, but at most {MAX_HEADER_BYTES} are allowed"));
     }
     Ok(start..start + len)
 }

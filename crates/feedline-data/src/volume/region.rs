@@ -25,7 +25,7 @@ impl Region {
         (0..3).all(|axis| self.end(axis) <= sides[axis])
     }
 
-    /// Whether another one lies in it.
+    /// Whether `other` lies inside it.
     pub(crate) fn contains(&self, other: &Self) -> bool {
         (0..3).all(|axis| self.start[axis] <= other.start[axis] && other.end(axis) <= self.end(axis))
     }
@@ -36,12 +36,12 @@ impl Region {
         Self { start: std::array::from_fn(|axis| self.start[axis] - outer.start[axis]), ..*self }
     }
 
-    /// Elements in it.
+    /// Number of elements in it.
     pub fn elements(&self) -> usize {
         self.sides.iter().product()
     }
 
-    /// Copies it from `channels` consecutive volumes with these sides to packed memory.
+    /// Copies this region of each of `channels` consecutive volumes with these sides. `out` gets the elements without gaps.
     pub fn copy_from(&self, source: &[u8], channels: usize, sides: [usize; 3], element_bytes: usize, out: &mut [u8]) {
         let [_, height, width] = sides;
         let row = self.sides[2] * element_bytes;
@@ -51,7 +51,7 @@ impl Region {
         let rows = (0..channels)
             .flat_map(|channel| (0..self.sides[0]).flat_map(move |z| (0..self.sides[1]).map(move |y| (channel, z, y))));
         for ((channel, z, y), target) in rows.zip(out.chunks_exact_mut(row)) {
-            // Row-major index of the row's first element: ((channel, z), y), x.
+            // The last axis is the fastest.
             let plane = channel * sides[0] + self.start[0] + z;
             let start = ((plane * height + self.start[1] + y) * width + self.start[2]) * element_bytes;
             target.copy_from_slice(&source[start..start + row]);

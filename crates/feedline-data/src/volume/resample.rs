@@ -13,13 +13,13 @@ struct Neighbours {
     weight: f32,
 }
 
-/// Upper limit of memory for the places along the three axes, in bytes.
+/// Upper limit of memory for the neighbours along the three axes, in bytes. For labels it is less.
 pub(crate) fn place_bytes(new: [usize; 3]) -> usize {
     new.iter().sum::<usize>().saturating_mul(size_of::<Neighbours>())
 }
 
 fn neighbours(old: usize, new: usize) -> Vec<Neighbours> {
-    // Align corners: the ends of both grids coincide, so there is one interval less than elements.
+    // The first and last elements of both grids coincide (align corners), so there is one interval less than elements.
     let step = if new > 1 { (old - 1) as f64 / (new - 1) as f64 } else { 0.0 };
     let at = |number: usize| {
         // Rounding could place the last element just beyond the end.
@@ -34,7 +34,7 @@ fn lerp(first: f32, second: f32, weight: f32) -> f32 {
     first * (1.0 - weight) + second * weight
 }
 
-/// Resamples volumes from the `old` to the `new` sides. Several channels follow each other.
+/// Resamples volumes from the `old` to the `new` sides. Channels are stored one after the other.
 pub(crate) struct Resampling {
     pub(crate) old: [usize; 3],
     pub(crate) new: [usize; 3],
@@ -64,7 +64,7 @@ impl Resampling {
         })
     }
 
-    /// Resamples labels of bytes.
+    /// Resamples uint8 labels.
     pub(crate) fn nearest(&self, source: &[u8], target: &mut [u8], workspace: &Workspace) -> Result<(), Cancelled> {
         let Self { old, new } = *self;
         let [planes, rows, columns] = [0, 1, 2].map(|axis| {
@@ -80,7 +80,7 @@ impl Resampling {
         })
     }
 
-    /// Calls `fill` with each new row, its old volume, and the places of its plane and row there.
+    /// Calls `fill` for each new row, with the old volume, the entries of `planes` and `rows` for this row, and the row itself.
     fn each_row<E, P>(
         &self,
         source: &[E],

@@ -26,6 +26,7 @@ pub(super) enum Comparison {
 pub(super) struct Pair<'a> {
     /// The law that is broken if they do not.
     pub law: u8,
+    /// What is wrong then, in words.
     pub problem: &'a str,
     pub expected: &'a Variant,
     pub found: &'a Variant,
@@ -54,7 +55,7 @@ pub(super) enum Difference {
     },
     /// The same sample with different bytes in a field.
     Field {
-        /// Its turn in the first sequence.
+        /// Its turn in the expected sequence.
         turn: usize,
         /// The sample.
         id: SampleId,
@@ -110,12 +111,12 @@ pub(super) fn difference_by_sample(
 }
 
 impl Subject<'_> {
-    /// How much can be compared: no bytes if an op gives other bytes each time.
+    /// How much can be compared: only ids if an op or the source gives other bytes each time.
     pub(super) fn comparison(&self) -> Comparison {
         if self.unstable.is_some() { Comparison::Ids } else { Comparison::Bytes }
     }
 
-    /// Compares all epochs, in order.
+    /// Compares all epochs, turn by turn.
     pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
         pairs.find_map(|(one, other)| {
@@ -124,7 +125,7 @@ impl Subject<'_> {
         })
     }
 
-    /// Compares all epochs, sample by sample.
+    /// Compares the bytes of the samples of all epochs, whatever their order. `None` if bytes cannot be compared.
     pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
         if self.comparison() == Comparison::Ids {
             return None;

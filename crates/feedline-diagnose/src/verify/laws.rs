@@ -36,7 +36,7 @@ const CHECKS: [Check; 8] = [
     Check { law: 1, name: "offloaded = local", run: |subject, references, _| offloading::check(subject, references) },
 ];
 
-/// Checks all laws on a plan.
+/// Checks the laws on a plan. Fails only if a check cannot run. A broken law is a result.
 pub fn verify(
     plan: &Arc<Plan>,
     extent: Extent,

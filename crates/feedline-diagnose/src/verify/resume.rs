@@ -19,10 +19,10 @@ use super::stream::{At, Begin, DeliveredSample, EpochStream, collect_epoch, cont
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::References;
 
-/// Number of batches before the end of a long epoch, to check its end.
+/// If only the start of an epoch is checked, one more resume is this many batches before its end.
 const LAST_BATCHES: u64 = 2;
 
-/// Resumes at several places.
+/// Resumes at several places. A place is a number of delivered batches.
 pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     if let Some(why) = subject.random_failures(references.has_bad()) {
         return Err(Ended::NotApplicable(why));
@@ -32,7 +32,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     let last = if subject.sees_all() && subject.extent.epochs > 1 { batches } else { batches.saturating_sub(1) };
     let mut places = vec![1, batches / 2, batches - 1, last];
     places.retain(|&place| (1..=last).contains(&place));
-    // Sorted already, so equal places are neighbours.
+    // The places ascend already, so equal ones are neighbours.
     places.dedup();
     if places.is_empty() {
         return Err(Ended::NotApplicable("the checked part of the epoch is a single batch".to_owned()));
@@ -49,7 +49,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
         at_the_end(subject, references)?;
         more = format!(" and {LAST_BATCHES} before the epoch's end");
     }
-    // Substitutes may be prepared for several places.
+    // With bad samples nothing can be said: one sample may be prepared as the substitute of several others.
     let twice = if references.has_bad() { "" } else { "; nothing prepared twice" };
     let bytes = if subject.comparison() == Comparison::Bytes { "byte for byte" } else { "sample for sample" };
     let places: Vec<String> = places.iter().map(ToString::to_string).collect();
@@ -159,7 +159,7 @@ fn in_known_order(subject: &Subject<'_>, references: &References, place: u64) ->
     }
 }
 
-/// The error for a sample that was prepared twice.
+/// The counterexample for a sample that was prepared twice.
 pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
     Counterexample {
         epoch: Some(0),
@@ -171,14 +171,14 @@ pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<
     }
 }
 
-/// The samples of an epoch before a place and after it. After it comes the next epoch if nothing is left.
+/// The samples of the first epoch before a place, and those after it. At the end of the epoch: no samples, and the next epoch.
 fn rest_after(epochs: &[EpochStream], place: u64, batch_size: usize) -> (&[DeliveredSample], &[DeliveredSample]) {
     let samples = &epochs[0].samples;
     let turn = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(batch_size);
     if turn < samples.len() { samples.split_at(turn) } else { (&[], epochs.get(1).map_or(&[], |next| &next.samples)) }
 }
 
-/// A difference in the rest, relative to the start of the epoch.
+/// A difference in the rest of an epoch, with its turn counted from the start of the epoch.
 fn moved_by(difference: Difference, turns: usize) -> Difference {
     match difference {
         Difference::Sample { turn, expected, found } => Difference::Sample { turn: turn + turns, expected, found },
@@ -186,7 +186,7 @@ fn moved_by(difference: Difference, turns: usize) -> Difference {
     }
 }
 
-/// The first sample that was delivered before and is prepared again, although it does not come again.
+/// The first sample of `delivered` that is prepared again, although it is not in `rest`.
 pub(super) fn prepared_twice(
     subject: &Subject<'_>,
     delivered: &[DeliveredSample],
@@ -194,9 +194,9 @@ pub(super) fn prepared_twice(
     is_prepared: impl Fn(SampleRequest) -> bool,
 ) -> Option<SampleId> {
     let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
-    // The first sample of an epoch may come again as padding.
+    // With several ranks the first sample of the epoch may come again as padding.
     let first = usize::from(subject.plan.config().rank.world > 1);
-    // Samples that come again, for example as padding, may be prepared again.
+    // Samples that come again, in the rest or through a sampler, may be prepared again.
     let again: std::collections::HashSet<SampleId> = rest.iter().map(|seen| seen.id).collect();
     let mut alone = delivered.iter().skip(first).map(|seen| seen.id);
     alone.find(|&id| {

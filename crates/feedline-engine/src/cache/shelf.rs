@@ -2,7 +2,7 @@
 //!
 //! In: a number, a stamp of what the record was made from, and bytes. Out: the same bytes, if the stamp matches and the record is
 //! intact; otherwise nothing. There are two files. `records` is only appended to. `table` contains the place of each record.
-//! Opening takes O(1), a read takes three system calls, and no table is held in memory.
+//! Opening takes O(1), a read takes three system calls (four for a long record), and no table is held in memory.
 //!
 //! Always true:
 //! - A process killed at any moment leaves at most some bytes that no table entry refers to.
@@ -24,13 +24,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The first bytes of both files. Changes with the format.
 const MAGIC: [u8; 16] = *b"feedline shelf 2";
+/// Size of a table entry: offset of the record (8 bytes), its length including the head (4), unused (4).
 const ENTRY: u64 = 16;
-/// The name of the file with the records.
 const RECORDS: &str = "records";
 const TABLE: &str = "table";
 /// Size of a record's head: checksum of the head, number, stamp, length including the head, checksum of the bytes.
 const HEAD: usize = 40;
-/// Bytes to read with the head. Most records are not longer.
+/// Bytes to read at first, including the head. Most records are not longer.
 const FIRST_READ: usize = 4096;
 
 /// Records on disk by number.
@@ -41,8 +41,9 @@ pub struct Shelf {
     limit: Option<u64>,
     /// Opened at the first use, created at the first write.
     files: OnceLock<Files>,
+    /// Set by the first failed write. From then on nothing is written.
     has_failed: AtomicBool,
-    /// Held while appending, because the threads of a process share the file position.
+    /// Held while appending: `append` reads the file position after its write, and the threads of a process share the position.
     appending: Mutex<()>,
 }
 
@@ -53,7 +54,7 @@ struct Files {
 }
 
 impl Shelf {
-    /// Longer records are refused, and count as damaged when read.
+    /// Upper limit of a record including its head. Longer ones are refused, and count as absent when read.
     pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
     /// The shelf in the folder `below` a cache folder, created at the first write. It stays below `limit` bytes, except for one
@@ -63,7 +64,7 @@ impl Shelf {
         Self { cache_folder, below, limit, files, has_failed, appending }
     }
 
-    /// Total bytes of the other shelves in the same folder.
+    /// Total bytes of the records of all other shelves that lie in the same parent folder as `folder`.
     pub(crate) fn bytes_beside(folder: &Path) -> u64 {
         let places = folder.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         let others = places.map(|entry| entry.path()).filter(|path| path != folder);
@@ -117,8 +118,8 @@ impl Shelf {
             && xxh3_64(bytes) == checksum)
     }
 
-    /// Writes a record, replacing one with the same number. Returns whether there was room. After the first failed write, which is
-    /// logged, nothing is written any more.
+    /// Writes a record, replacing one with the same number. Returns whether it was written: `false` if there is no room, and from
+    /// the first failed write on. The first failed write is logged.
     pub fn put(&self, number: u64, stamp: u64, bytes: &[u8]) -> bool {
         if !self.takes_records() {
             return false;
@@ -165,7 +166,7 @@ impl Shelf {
         if written as u64 != length {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // After an append the position is the end of what was written.
+        // After an append the position is the end of the record.
         Ok(Some(records.stream_position()? - length))
     }
 

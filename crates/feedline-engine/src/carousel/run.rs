@@ -1,4 +1,4 @@
-//! Connects the scheduler with an engine that produces its segments.
+//! Connects the segment scheduler with the engine that produces the segments.
 //!
 //! In: a plan that many jobs share; jobs that join, lease and leave, from threads of their own. Out: leases of segments. One thread
 //! collects finished segments. Dropping the carousel ends all work within a second (law 7).
@@ -59,8 +59,8 @@ struct Inner {
     machine: Machine,
     state: Mutex<CarouselState>,
     changed: Condvar,
-    /// Held from the scheduler's decision until the engine's request, so that segments are finished in the order in which they are
-    /// recorded.
+    /// Held from the scheduler's decision until the engine has the requests, so that the engine gets them in the order of
+    /// `requested`. Locked before `state`.
     requesting: Mutex<()>,
     is_closed: AtomicBool,
     produced_samples: AtomicU64,
@@ -91,7 +91,7 @@ impl Carousel {
             return Err(Error::SharedMemory { needs: slab_bytes * FEWEST, has: memory_bytes });
         }
         let limit = usize::try_from(memory_bytes / slab_bytes.max(1)).unwrap_or(usize::MAX);
-        // More is of no use: two rounds of every segment, plus one in production.
+        // More is of no use: this is two rounds of every segment, plus one segment in production.
         let limit = limit.min(segments.count() as usize * 2 + 1);
         let pool = match memory {
             Memory::Heap => Pool::new(layout, limit),
@@ -99,7 +99,7 @@ impl Carousel {
         };
         let supply = supply_for(&plan, machine);
         let mut context = context_for(&plan, &supply, machine);
-        // Two segments are in production at once, in addition to samples in preparation.
+        // Room for two segments in production, in addition to samples in preparation.
         // Times 4/3, because the engine keeps a quarter of its budget free for samples in preparation (`Budget::has_room_ahead`).
         let budget = context.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         context.budget = Budget::fixed(budget, machine.memory_bytes);
@@ -146,7 +146,7 @@ impl Carousel {
     pub fn join(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + JOIN_TIMEOUT, 0);
         let joined = loop {
-            // Checked without `change` first, which would request segments in every turn of this loop.
+            // Checked first, because `change` requests segments and wakes all waiting threads, even if the job does not join.
             let has_room = self.inner.state.lock().scheduler.has_room_for_job();
             let join = |scheduler: &mut SegmentScheduler<SegmentContent>| {
                 scheduler.has_room_for_job().then(|| scheduler.join(job_progress))
@@ -163,7 +163,7 @@ impl Carousel {
         joined.ok_or_else(|| Error::NodeFull { segments: self.inner.limit, bytes: segment_bytes })
     }
 
-    /// Moves a job to another progress.
+    /// Makes a job continue from another progress. It keeps its leases.
     pub fn change(&self, job: JobId, job_progress: &JobProgress) {
         self.inner.change(|scheduler| scheduler.change(job, job_progress));
     }
@@ -171,10 +171,9 @@ impl Carousel {
     /// Removes a job and ends its leases.
     pub fn leave(&self, job: JobId) {
         self.inner.state.lock().paces.remove(&job);
-        // The job may still hold arrays over its segments, so their memory is not reused.
         let held = self.inner.change(|scheduler| scheduler.leave(job));
         for content in held {
-            // A retired slab is freed when its last mapping ends, instead of returning to the pool.
+            // The job may still read arrays over the segment, so its memory must not return to the pool.
             content.slab.retire();
         }
     }
@@ -184,7 +183,7 @@ impl Carousel {
         self.inner.change(|scheduler| scheduler.give_back(job, number));
     }
 
-    /// Waits up to `timeout` for the next segment of a job.
+    /// Leases the next segment to a job. Waits up to `timeout` for it. `None` if there is still none. Fails once production failed.
     pub fn lease_within(&self, job: JobId, timeout: Duration) -> Result<Option<Leased<SegmentContent>>, Arc<Error>> {
         let inner = &*self.inner;
         let deadline = Instant::now() + timeout;
@@ -200,7 +199,7 @@ impl Carousel {
                 break leased;
             }
             if pace.wait(Instant::now()) {
-                // A job with nothing to read may take segments from others.
+                // Only when the wait begins: a job with nothing to read may now get room that others hold ahead.
                 // `request_segments` takes `requesting` before `state`, so the state must be released first.
                 drop(state);
                 inner.request_segments();
@@ -279,17 +278,17 @@ impl Carousel {
 #[expect(missing_docs, reason = "the names say it")]
 pub struct CarouselSnapshot {
     pub jobs: usize,
+    /// Segments in memory, including those in production.
     pub live_segments: usize,
-    /// Leased segments.
     pub leased_segments: usize,
+    /// Number of segments that the data is divided into.
     pub segments: u64,
     pub segment_bytes: u64,
-    /// Bytes of the live segments.
     pub live_bytes: u64,
     pub produced_samples: u64,
     /// Total samples leased to jobs.
     pub leased_samples: u64,
-    /// How often a produced sample is read on average.
+    /// How often a produced sample is leased on average.
     pub leased_per_produced: f64,
     /// The counters of the producing engine. Its `stall_seconds` are the sum over jobs.
     pub engine: Snapshot,
@@ -308,7 +307,7 @@ impl Drop for Carousel {
 }
 
 impl CarouselState {
-    /// When the first job will wait for a segment in production.
+    /// The earliest time at which a job will wait for a segment in production. `None` if no job is assigned one.
     fn due(&self, now: Instant) -> Option<Instant> {
         let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
         self.requested.iter().flat_map(|(number, _)| self.scheduler.assigned_jobs(*number).map(due)).min()
@@ -345,7 +344,7 @@ impl Inner {
     }
 
     fn notify(&self) {
-        // Counted under the lock: a thread that has read the old number is waiting already and is woken.
+        // Counted under the lock. So a thread that saw the old number either waits already and is woken, or sees the new number.
         self.state.lock().changes += 1;
         self.changed.notify_all();
     }
@@ -373,7 +372,7 @@ impl Inner {
 
     fn publish(&self, delivery: Delivery, slab: Arc<Slab>) {
         let Delivery { batch, substitutes, before, phase, .. } = delivery;
-        // The batch starts at position `offset`, which lies behind the skipped samples.
+        // The first slot holds the sample at position `offset`: skipped samples have no slot.
         let slot_of = |position: u64| (position - before.offset) as usize;
         let bad = substitutes
             .into_iter()
@@ -388,7 +387,7 @@ impl Inner {
             state.scheduler.publish(number, SegmentContent { slab, bad, provenance: Provenance { requested, phase } });
         }
         drop(state);
-        // A new segment makes no room, but an unread one may be dropped now.
+        // Wakes the jobs that wait for this segment. From now on it may also be dropped to make room.
         self.request_segments();
         let all = self.segments.samples();
         // Once per pass over the data.

@@ -19,18 +19,21 @@ use super::rates::Rates;
 use super::report::{OffloadReport, SamplePoint};
 use crate::metrics::{Metrics, OpTotals};
 
-/// Number of samples to try in all forms at the start; one in this many later; one in this many of a small set.
+/// Number of samples to try in all forms before the first decision.
 const FIRST_TRIALS: u64 = 8;
+/// Of a small source only one sample in this many is tried before the first decision.
 const TRIED_SHARE: u64 = 4;
+/// Later, one sample in this many is tried.
 const TRIALS_EVERY: u64 = 4096;
-/// Interval between two decisions, and the number of samples that the consumer must take in between.
+/// Shortest interval between two decisions.
 const DECIDE_EVERY: Duration = Duration::from_millis(250);
+/// Number of samples that the consumer must take between two decisions. Of a small source a quarter suffices.
 const MIN_SAMPLES: u64 = 32;
-/// Number of samples that represent all when a decision is made.
+/// About how many samples represent the whole source when a decision is made.
 const SAMPLED: u64 = 2048;
-/// Number of trials to keep for reports.
+/// Upper limit of trials to keep for reports.
 const KEPT_POINTS: usize = 4096;
-/// Upper limit of samples with a known size.
+/// In a source with more samples than this, stored sizes are not kept.
 const MAX_SIZES: u64 = 1 << 28;
 /// Assumed size of a sample before the first has arrived.
 const UNKNOWN_BYTES: u64 = 128 << 10;
@@ -40,11 +43,13 @@ const UNKNOWN_BYTES: u64 = 128 << 10;
 pub(crate) struct Advisor {
     plan: Arc<Plan>,
     policy: Policy,
+    /// The forms that the server can prepare, with their names for reports.
     names: BTreeMap<Form, String>,
     /// The form of a policy that needs no measurements.
     fixed: Form,
-    /// Stored bytes by sample. 0 means unknown.
+    /// Stored bytes by ordinal. 0 means unknown.
     stored: OnceLock<Box<[AtomicU32]>>,
+    /// Number of calls of `wants_trials`.
     asked: AtomicU64,
     measured: Mutex<Measured>,
     decision: RwLock<Arc<Decision>>,
@@ -53,19 +58,23 @@ pub(crate) struct Advisor {
 #[derive(Debug, Default)]
 struct Measured {
     models: Models,
+    /// Trials that were answered or failed.
     trials: u64,
     points: Vec<SamplePoint>,
     storage_cores: f64,
     /// The speed of the link as the server measures it.
     link: Option<f64>,
+    /// Sum of the stored bytes of all answers and trials, and their number. The quotient is the mean size of a sample.
     bytes: u64,
     samples: u64,
     rates: Rates,
+    /// See [`Situation::local`].
     local: Vec<f64>,
+    /// The counters at the start of the current interval.
     window: Option<StallWindow>,
 }
 
-/// What the consumer had received and waited at one moment.
+/// How much the consumer had received and how long it had waited by the time `at`.
 #[derive(Clone, Copy, Debug)]
 struct StallWindow {
     at: Instant,
@@ -158,7 +167,7 @@ impl Advisor {
         }
     }
 
-    /// Whether to try the next sample in all forms.
+    /// Whether to try this sample in all forms. Called once per request.
     pub(crate) fn wants_trials(&self) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.policy.measures() && (asked < self.first_trials() || asked.is_multiple_of(TRIALS_EVERY))
@@ -206,7 +215,7 @@ impl Advisor {
         if !self.policy.measures() {
             return;
         }
-        // If another thread holds the lock, it decides.
+        // Never waits for the lock: a later call decides instead.
         let Some(mut measured) = self.measured.try_lock() else { return };
         let now = StallWindow { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
@@ -261,14 +270,14 @@ impl Advisor {
     }
 }
 
-/// CPU seconds per sample on this machine, by the number of ops done elsewhere.
+/// Entry `k` is the busy time of this machine's threads per sample, in seconds, if the server runs the first `k` ops.
 fn local_seconds(metrics: &Metrics) -> Vec<f64> {
     let of_op = |op: &crate::metrics::OpMeter| {
         let OpTotals { busy, samples, .. } = op.read();
         busy.as_secs_f64() / samples.max(1) as f64
     };
     let mut seconds = vec![0.0];
-    // Sums from the end: entry k is the time of all ops from op k on.
+    // Suffix sums: the time of all ops from op `k` on.
     for op in metrics.ops.iter().rev() {
         seconds.push(seconds.last().copied().unwrap_or_default() + of_op(op));
     }

@@ -1,4 +1,6 @@
 //! Turns measurements into a rule that gives each sample its form.
+//!
+//! In: stored sizes, models of the forms, speeds. Out: a [`Decision`]. Nothing here measures or keeps state.
 
 use feedline_data::cost::{Resource, Times};
 use feedline_data::plan::Policy;
@@ -9,11 +11,11 @@ use super::models::Models;
 use super::rates::Rates;
 use super::steps::{FormStep, is_candidate, steps};
 
-/// The least gain for which a share of the samples is prepared elsewhere.
+/// The least gain, as a fraction of the time per sample, for which the server prepares a share of the samples.
 const MIN_GAIN: f64 = 0.05;
-/// Seconds of the link that one CPU second of the server must save.
+/// Link seconds that one CPU second of the server must save under the policy `auto`.
 const MIN_LINK_SECONDS: f64 = 3.0;
-/// Number of shares to consider for one cut.
+/// Shares are multiples of one in this many.
 const SHARES: u64 = 10;
 
 /// The input of a decision.
@@ -23,7 +25,7 @@ pub(super) struct Situation {
     pub stored: Vec<u64>,
     pub models: Models,
     pub rates: Rates,
-    /// CPU seconds per sample on this machine, by the number of ops done elsewhere.
+    /// Entry `k` is the busy time of this machine's threads per sample, in seconds, if the server runs the first `k` ops.
     pub local: Vec<f64>,
 }
 
@@ -35,7 +37,7 @@ pub(super) enum Rule {
     Raw,
     /// One form for a share of the samples, in tenths.
     Share { form: Form, tenths: u64 },
-    /// All steps of at least this efficiency.
+    /// For each sample, all steps of at least this efficiency, in bytes saved per CPU second of the server.
     Efficient { policy: Policy, models: Models, least: f64 },
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Decision {
 }
 
 impl Rule {
-    /// The form of a sample with so many stored bytes, if known.
+    /// The form of a sample. `stored` is its stored size in bytes, if known.
     pub(super) fn form_of(&self, id: SampleId, stored: Option<u64>) -> Form {
         match self {
             Self::Raw => Form::RAW,
@@ -72,7 +74,7 @@ impl Situation {
         self.local.get(form.cut.0).copied().unwrap_or_default()
     }
 
-    /// Times per sample if `form_of` gives the forms.
+    /// Mean times per sample if `form_of` maps stored sizes to forms.
     fn times(&self, form_of: impl Fn(u64) -> Form) -> Times {
         let (mut bytes, mut seconds, mut local) = (0.0, 0.0, 0.0);
         for &stored in &self.stored {
@@ -99,6 +101,7 @@ impl Situation {
 
     /// Takes the most efficient steps of all samples until the link is no longer the bottleneck.
     fn most_efficient(&self, policy: Policy, before: Times) -> Decision {
+        // Each step with its change of bytes, server seconds and local seconds.
         let mut all: Vec<(FormStep, f64, f64, f64)> = Vec::new();
         for &stored in &self.stored {
             let Some(mut from) = self.models.price(Form::RAW, stored) else { continue };
@@ -117,10 +120,11 @@ impl Situation {
             if after.bound() != Resource::Network && step.efficiency.is_finite() {
                 break;
             }
-            // A CPU second that saves little time of the link is left to other clients of the server.
+            // A step that saves little link time per CPU second is not taken: other clients need the server's CPU too.
             if policy == Policy::Auto && step.efficiency < MIN_LINK_SECONDS * self.rates.link {
                 break;
             }
+            // Times are linear in their arguments, so the change of a mean is the mean of the changes.
             let change = self.rates.times(bytes / count, seconds / count, local / count);
             after.network += change.network;
             after.storage += change.storage;
@@ -131,8 +135,8 @@ impl Situation {
         Decision { rule, before, after }
     }
 
-    /// If this machine's CPU is the bottleneck: prepares a share of the samples up to one cut elsewhere, if that makes the job
-    /// faster.
+    /// Only if this machine's CPU is the bottleneck: lets the server prepare a share of the samples up to one cut, if that makes
+    /// the job faster.
     fn share(&self, before: Times) -> Decision {
         let mut best = Decision { rule: Rule::Raw, before, after: before };
         if before.bound() != Resource::Prepare {

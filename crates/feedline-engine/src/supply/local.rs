@@ -1,4 +1,4 @@
-//! Loads samples from a source and its store, before the first op.
+//! Loads the fields of samples from a source and its store. No op has run on them yet.
 //!
 //! The preparer thread that needs a file reads it, into a reused buffer. Arrays are read straight into their slot. If a crop
 //! follows the decoder of a picture and its seek index is known, only the bytes of the crop are read.
@@ -37,7 +37,9 @@ pub struct LocalSupply {
 struct LoadedField {
     name: Arc<str>,
     kind: Kind,
+    /// Element type and shape, if all samples have the same.
     fixed: Option<(Dtype, Vec<usize>)>,
+    /// Set for encoded pictures, if the plan uses seek indexes.
     trim: Option<Trim>,
 }
 
@@ -48,13 +50,14 @@ struct Sought {
     all: Range<u64>,
     stamp: u64,
     found: IndexLookup,
-    /// The needed part of the file, if an index is known and a part suffices.
+    /// The needed part, counted from the start of the picture. `None` without an index, or if the whole picture is needed.
     needed: Option<Range<u64>>,
 }
 
 /// A field with encoded pictures, of which a later op may need only a part.
 #[derive(Debug)]
 struct Trim {
+    /// The number of the op that decodes the field.
     decoder: usize,
     decoding: Decoding,
     indexes: SeekIndexes,
@@ -112,7 +115,7 @@ impl LocalSupply {
         reading: Reading,
     ) -> Result<Sought, StoreError> {
         let opened = self.source.origin(request.id, &field.name).open()?;
-        let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
+        let (object, all) = opened.expect("a source knows the shape of what it generates: see check_source");
         let stamp = stamp(&*object, &all);
         let found = trim.indexes.find(&*self.source, request.id, stamp)?;
         let mut needed = None;
@@ -145,9 +148,7 @@ impl LocalSupply {
         if let Some(needed) = needed {
             let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
             seek.add_used();
-            let IndexLookup::Index(index) = found else {
-                unreachable!("a part is needed only where an index says which")
-            };
+            let IndexLookup::Index(index) = found else { unreachable!("only an index tells which part is needed") };
             return Ok(Encoded { memory, content: EncodedContent::Part { offset: needed.start, index } });
         }
         let memory = read_range(&*object, all, reader, workspace)?;
@@ -167,6 +168,7 @@ impl LocalSupply {
         Ok(Encoded { memory, content: EncodedContent::Whole { index } })
     }
 
+    /// The part of a picture that the op after its decoder needs. `None` if it needs all.
     fn need(
         &self,
         field: &LoadedField,

@@ -3,8 +3,8 @@
 //! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. The
 //! cache wraps another supply. Its samples have the bytes that the inner supply and the ops would produce (law 1).
 //!
-//! A private memory cache does not notice changed files. On disk, and in memory shared between runs, a record carries the stamp of
-//! its files.
+//! On disk, and in memory shared between runs, a record carries the stamp of its files: a changed file is a miss. The memory cache
+//! of a single run has no stamps and does not notice changed files.
 //!
 //! Always true: a cached sample stays cached, so under random access only the samples that did not fit are misses. Memory and disk
 //! each stay below their limit, except for what other processes write to the disk at the same moment.
@@ -58,15 +58,15 @@ struct Disk {
     shelf: OnceLock<Shelf>,
     cache_folder: CacheFolder,
     limit: u64,
+    /// Set when a record did not fit or could not be written. From then on nothing is written.
     is_full: AtomicBool,
-    /// A bit per sample: whether it is known to be on disk.
+    /// One bit per sample, by ordinal: whether an intact record is known to be on disk.
     known: Mutex<Vec<u8>>,
 }
 
 impl Disk {
     fn knows(&self, Ordinal(ordinal): Ordinal) -> bool {
         let known = self.known.lock();
-        // One bit per sample, eight samples per byte.
         known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
     }
 
@@ -105,11 +105,12 @@ impl PrefixCache {
         }
     }
 
-    /// The cut. Chosen after enough measurements: the one that saves the most time per byte.
+    /// The cut. If the plan does not name it, the cut that saves the most time per byte. `None` until enough samples are measured.
     fn cut(&self, metrics: &Metrics) -> Option<Cut> {
         if let Some(cut) = self.cut.get() {
             return Some(*cut);
         }
+        // Number of ops that may be cached. The candidates are the cuts from 0 to this number.
         let longest = self.plan.cut_of(CacheForm::Resized).0;
         let (read_time, read_bytes, reads) = metrics.read.read();
         let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().samples);
@@ -123,7 +124,7 @@ impl PrefixCache {
             let OpTotals { busy, bytes_out: bytes, samples, .. } = op.read();
             saved += busy.as_secs_f64() / samples.max(1) as f64;
             let worth = saved / (bytes as f64 / samples.max(1) as f64).max(1.0);
-            // On a tie the later cut wins: it saves more work for the same room.
+            // On a tie the later cut wins: it saves more time in total if all samples fit.
             if worth >= best.0 {
                 best = (worth, Cut(number + 1));
             }
@@ -137,7 +138,7 @@ impl PrefixCache {
     fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
         disk.shelf.get_or_init(|| {
             let below = Path::new("samples").join(self.plan.prefix_fingerprint(cut).to_string());
-            // The limit covers the records of this source at all cuts.
+            // The limit covers all cached samples in the folder, also those of other cuts and other sources.
             let others = Shelf::bytes_beside(&disk.cache_folder.join(&below));
             Shelf::new(disk.cache_folder.clone(), below, Some(disk.limit.saturating_sub(others)))
         })
@@ -175,7 +176,7 @@ impl PrefixCache {
         self.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
     }
 
-    /// The stamp of a sample's files, if its record may outlive the run.
+    /// The stamp of a sample's files. 0 if no record outlives the run: then none is needed, and reading one may open the files.
     fn stamp(&self, request: SampleRequest) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
         if self.disk.is_some() || self.memories.is_some() {
@@ -221,10 +222,9 @@ impl PrefixCache {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
-        // A private memory cache needs no stamp.
-        let is_common = self.memories.is_some() && self.is_in_memory(request);
-        // Reading a stamp may open the file, so it is read only where a record may outlive the run.
-        let stamp = if is_common || self.disk.is_some() { self.stamp(request)? } else { 0 };
+        let is_shared_hit = self.memories.is_some() && self.is_in_memory(request);
+        // Reading a stamp may open the files, so it is read only if there may be a record with a stamp.
+        let stamp = if is_shared_hit || self.disk.is_some() { self.stamp(request)? } else { 0 };
         let kept = self.memory().and_then(|memory| memory.get(request.id.0, stamp));
         if kept.is_some() {
             return Ok(kept);
@@ -307,7 +307,7 @@ impl Supply for PrefixCache {
             return Ok(cut);
         }
         metrics.cache.add_miss();
-        // If the decoded picture is cached, no op reads parts of the file.
+        // A seek index is only useful in the record of an encoded picture. A decoded one is never read in parts.
         let is_encoded = self.cut.get() == Some(&Cut(0));
         let is_whole = reading == Reading::Complete;
         if is_whole && !is_encoded {
@@ -340,7 +340,7 @@ impl Supply for PrefixCache {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) {
-        // Another run has stored it meanwhile.
+        // Another thread or run has stored it since `keeps` was called.
         if self.is_in_memory(request) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(request))) {
             return;
         }
@@ -348,7 +348,7 @@ impl Supply for PrefixCache {
         if workspace.reserve(len).is_err() {
             return;
         }
-        // Done after `reserve`, because the search needs memory too.
+        // After `reserve`: without room for the record the search would be in vain.
         if self.find_foregrounds(keeping.cut, request, sample, workspace).is_err() {
             return;
         }
@@ -362,7 +362,7 @@ impl Supply for PrefixCache {
                 disk.learn(self.ordinal(request));
                 metrics.cache.add_to_disk(bytes.len());
             } else {
-                // A failed write counts as full. `Shelf::put` has logged the reason.
+                // No room, or a failed write, which `Shelf::put` has logged.
                 disk.is_full.store(true, Ordering::Relaxed);
             }
         }

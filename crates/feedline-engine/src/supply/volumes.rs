@@ -33,7 +33,7 @@ pub(super) struct Volumes {
 struct VolumeField {
     name: Arc<str>,
     kind: VolumeKind,
-    /// The saved foregrounds of labels.
+    /// The saved foregrounds. `None` for images, and without a cache folder.
     foregrounds: Option<Shelf>,
 }
 
@@ -60,7 +60,7 @@ impl Volumes {
         Self { fields: plan.loaded().iter().filter_map(volume).collect() }
     }
 
-    /// Whether a label must be searched for its foreground before a sample can be loaded.
+    /// Predicts whether a label must be searched for its foreground, which takes much longer than reading a crop.
     pub(super) fn work_hint(&self, plan: &Plan, request: SampleRequest) -> WorkHint {
         let is_searched = |field: &VolumeField| {
             field.kind.is_label
@@ -79,7 +79,7 @@ impl Volumes {
         }
         check_shapes(&volumes)?;
         let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(()) };
-        // The regions of all fields are drawn before any field is read: image and label are cropped alike.
+        // The regions of all fields are drawn before any field is read, because the region of an image may depend on its label.
         let mut regions = vec![None; volumes.len()];
         if reading == Reading::Trimmed {
             let ahead = plan.chain().ahead_from(0, request);

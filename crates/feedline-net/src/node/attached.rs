@@ -1,7 +1,7 @@
 //! A job's connection to the node of its machine.
 //!
-//! In: the node's messages. Out: mapped memory of the node, each with a lease that is returned when the last array over it is
-//! dropped. A node that ends or stays silent is an error (law 7).
+//! In: the node's messages. Out: mapped memory of the node, each piece with a lease. A lease is returned when the last array over
+//! its memory is dropped. A node that ends or stays silent is an error (law 7).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,16 +74,18 @@ pub(super) struct Lent {
 
 struct Link {
     sender: Sender,
-    /// The process that attached. A forked child has nothing to return.
+    /// The process that attached. A forked child must not return leases.
     process: u32,
     socket: PathBuf,
+    /// Number of calls of `change`. Memory with a smaller number was lent before the last change.
     generation: AtomicU64,
 }
 
 enum NodeEvent {
+    /// Memory, and its generation.
     Lent(Box<Lent>, u64),
     Failed(String),
-    /// The node ended the connection, with its reason, or sent something invalid.
+    /// The connection ended, or the node sent something invalid. With the reason, if it is known.
     Gone(Option<String>),
 }
 
@@ -101,7 +103,7 @@ impl fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // A forked child shares the socket. If it returned leases too, the node would free memory that the parent still reads.
+        // A forked child shares the socket. If it returned leases too, the node would reuse memory that the parent still reads.
         if let Some(link) = self.link.upgrade().filter(|link| link.process == process::id()) {
             // A node that is gone needs nothing back.
             link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
@@ -165,7 +167,7 @@ impl Attached {
         self.link.sender.send(message, None).map_err(|error| self.gone(chain(&error)))
     }
 
-    /// Continues from another place. Memory that was lent before is void.
+    /// Continues from another place. Memory that the node sent for the old place is returned unread.
     pub(super) fn change(&self, route: Route) -> Result<(), Error> {
         // Relaxed suffices: this only compares numbers, and the channel of events orders everything else.
         let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
@@ -183,7 +185,7 @@ impl Attached {
             while self.in_flight.load(Ordering::Relaxed) < ahead {
                 self.in_flight.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = self.send(&FromJob::Next) {
-                    // Messages that arrived before the connection ended come first. They may contain the reason.
+                    // Ends the connection but does not return yet: messages that have arrived already may contain the reason.
                     self.link.sender.end();
                     send_error = Some(error);
                 }
@@ -219,8 +221,8 @@ fn forward_messages(receiver: &mut Receiver, link: &Weak<Link>, events: &mpsc::S
                     _ => return Some("it sent memory that was not requested".to_owned()),
                 };
                 if let Some(link) = link.upgrade() {
-                    // The next wait notices a node that is gone.
-                    // Acknowledges the message, not the memory: the node limits how many messages a job leaves unread.
+                    // Acknowledges the message, not the memory: the node limits how many messages a job leaves unread. An error is
+                    // ignored, because the next `receive` reports a node that is gone.
                     link.sender.send(&FromJob::Received, None).unwrap_or_default();
                 }
                 // The lease exists before the memory is mapped, so a failed mapping returns the memory too.

@@ -1,7 +1,7 @@
 //! The productions of a node: a carousel for each plan that jobs share, a partition for the ranks of each job.
 //!
-//! In: the plan of a job. Out: its production, started by the first job and ended with the last. Always true: all segments, and the
-//! batches of all ranks, stay within the node's memory. The memory for preparing segments comes on top.
+//! In: the plan of a job. Out: its production, started by the first job and ended with the last. Always true: all segments and the
+//! batches of all ranks together stay below the node's memory limit. Memory for preparing samples comes on top.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::message::{JobPlan, Route};
 use super::serving::{CarouselServing, RankServing, Serving, cursor_of};
 use super::stats::key_text;
 
-/// Divisor of the free memory: ranks get one part of this many.
+/// The ranks of a job get the free memory divided by this.
 const RANKS_DIVISOR: u64 = 2;
 
 /// What a node produces.
@@ -28,10 +28,11 @@ const RANKS_DIVISOR: u64 = 2;
 pub(super) struct Runs {
     registry: Arc<Registry>,
     machine: Machine,
+    /// Upper limit of memory for all productions.
     memory_bytes: u64,
     carousels: SharedByKey<Carousel>,
     partitions: SharedByKey<Partition>,
-    /// Held while a production starts, so that memory is assigned once.
+    /// Held while a production starts, so that two productions do not get the same memory.
     starting: Mutex<()>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Runs {
 pub struct RunStats {
     pub key: String,
     pub samples: u64,
-    /// The folder of its data, or the kind of its source: the name of the data set for people.
+    /// The folder of its data, or else the kind of its source. People recognise the data set by it.
     pub folder: String,
     pub ops: Vec<String>,
     /// Number of ranks that divide its data. 1 if each job gets all of it.
@@ -151,8 +152,8 @@ impl Runs {
 }
 
 fn check_key(found: u128, key: u128) -> Result<(), String> {
-    let text = "the node finds other samples or ops than the job: files have changed, or it sees another folder at the \
-                same path";
+    let text = "the node finds other samples or ops than the job: files have changed, or the node sees another folder at \
+                the same path";
     if found == key { Ok(()) } else { Err(text.to_owned()) }
 }
 
@@ -170,7 +171,7 @@ fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
 /// The folder of a source: the one that it names, otherwise that of its first sample.
 fn folder_of(plan: &Plan) -> String {
     let mut source: &dyn Source = &**plan.source();
-    // A subset or split has no folder of its own. Its outermost parent has one.
+    // A subset or split has no folder of its own. The source that it is part of has one.
     while let Some(parent) = source.parent() {
         source = parent;
     }

@@ -28,7 +28,7 @@ pub(super) trait Serving: Send + Sync + Debug {
     /// The job returns the item with this number.
     fn give_back(&self, number: u64);
 
-    /// Waits up to `timeout` for something to take.
+    /// Waits up to `timeout` until there may be an item to take. May return early.
     fn wait(&self, timeout: Duration);
 
     /// Records the waiting time of the job.
@@ -53,7 +53,7 @@ pub(super) struct Outgoing {
     /// When and how it was produced.
     pub provenance: Provenance,
     pub slab: Arc<Slab>,
-    /// Builds the message for a generation.
+    /// Builds the message, given the job's current generation: see `FromJob::Change`.
     pub message: Box<dyn FnOnce(u64) -> FromNode>,
 }
 
@@ -150,8 +150,9 @@ impl Drop for CarouselServing {
 pub(super) struct RankServing {
     plan: Arc<Plan>,
     share: RankRun,
-    /// The slabs that it holds, by number.
+    /// The slabs that the job has not returned, by number.
     held: Mutex<HashMap<u64, Arc<Slab>>>,
+    /// The number of the next item.
     numbers: AtomicU64,
     began: Instant,
 }
@@ -162,6 +163,7 @@ impl RankServing {
         Self { plan, share, held: Mutex::default(), numbers: AtomicU64::new(0), began: Instant::now() }
     }
 
+    /// Whether the job holds as many batches as a rank may.
     fn is_full(&self) -> bool {
         let held = self.held.lock().len();
         held >= self.share.partition.batches_of_rank()
@@ -203,15 +205,16 @@ impl Serving for RankServing {
         let Some((delivery, slab)) = self.share.run.take().map_err(|error| chain(&error))? else { return Ok(None) };
         let Delivery { batch, substitutes, phase, .. } = delivery;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        // The map keeps the slab alive until the job returns it, even if the run has dropped it.
+        // Keeps the slab alive until the job returns it.
         self.held.lock().insert(number, Arc::clone(&slab));
         let (epoch, samples, bytes) = (batch.epoch, batch.len as u64, slab.layout().total_bytes() as u64);
+        // The slot is unused here: the client of a rank reports substitutes without their place.
         let bad =
-            // The slot is unused here: the client of a rank reports substitutes without their place.
             substitutes.into_iter().map(|substitute| BadMessage::from(&BadSlot { slot: 0, substitute })).collect();
         let keys = keys_of(batch);
         let message =
             Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
+        // All waiting counts for `phase`, none for room: a request before the wait began leaves nothing for that part.
         let provenance = Provenance { requested: self.began, phase };
         Ok(Some(Outgoing { epoch, samples, provenance, slab, message }))
     }

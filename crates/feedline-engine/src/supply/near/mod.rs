@@ -1,4 +1,4 @@
-//! Samples that a storage server near the data prepares, as far as that pays.
+//! Samples that a storage server near the data prepares, up to the op where that pays most.
 //!
 //! In: tasks in the order of need. Out: their samples, each at the cut that the [`Advisor`] chose, in the order of arrival. The
 //! client runs the remaining ops. A sample that the server cannot prepare is loaded as from any store. If that fails too, the error
@@ -37,7 +37,7 @@ use feedline_order::SampleRequest;
 /// Upper limit of requests in flight. One link needs fewer than an object store, and each answer improves the decision for later
 /// requests.
 const MAX_REQUESTS: usize = 32;
-/// Upper limit of volumes requested ahead. Each keeps the link busy for long, and later requests use a better-informed form.
+/// Upper limit of volumes requested ahead. A few keep the link busy, and the form of a later request rests on more measurements.
 const VOLUMES_AHEAD: usize = 4;
 /// Upper limit of trials in flight.
 const MAX_TRIALS: usize = 32;
@@ -85,7 +85,7 @@ impl Near {
     }
 
     /// The versions of a sample's files when they were listed, if the store provides them.
-    fn stored(&self, request: SampleRequest) -> Vec<(String, Version)> {
+    fn listed_versions(&self, request: SampleRequest) -> Vec<(String, Version)> {
         let version = |name: &Arc<str>| match self.plan.source().origin(request.id, name) {
             Origin::Whole { store, name: file } => Some((name.to_string(), store.version(file)?)),
             Origin::Part { .. } | Origin::Made => None,
@@ -93,7 +93,7 @@ impl Near {
         self.plan.loaded().iter().filter_map(|(name, _)| version(name)).collect()
     }
 
-    /// Requests, for some samples, what they would cost in other forms.
+    /// Asks the server to measure the sample in all forms, if the advisor wants that.
     fn try_forms(&self, request: SampleRequest) {
         if !self.advisor.wants_trials() {
             return;
@@ -127,7 +127,7 @@ impl Needs for Near {
             return self.stored.needs(request, reading);
         }
         let form = if reading == Reading::Trimmed { self.advisor.form_of(request) } else { Form::RAW };
-        // A raw volume is not requested from the preparer: `load` reads only the crop's byte ranges of the stored file.
+        // A raw volume is not requested from the preparer. `load` reads the stored file, if possible only the bytes of the crop.
         if form == Form::RAW && self.plan.loads_volumes() {
             self.try_forms(request);
             return Ok(Vec::new());
@@ -137,6 +137,7 @@ impl Needs for Near {
     }
 
     fn renew(&self, target: &mut ReadTarget) {
+        // A volume keeps its form, because a raw one would need no target at all: see `needs`.
         if let ReadTarget::Sample { request, form, bytes, reading: Reading::Trimmed } = target
             && !self.plan.loads_volumes()
         {
@@ -156,7 +157,7 @@ impl Needs for Near {
             });
             done(Answer { bytes, traffic: answer.traffic });
         });
-        self.peer.ask(&self.prefix, PeerRequest::Sample { request, form, stored: self.stored(request) }, done)
+        self.peer.ask(&self.prefix, PeerRequest::Sample { request, form, stored: self.listed_versions(request) }, done)
     }
 
     fn most_requests(&self) -> usize {
@@ -200,14 +201,15 @@ impl Needs for Near {
                     return Ok(form.cut);
                 }
             }
-            // A sample that the server cannot prepare is loaded here. A server that is gone is not asked again.
+            // If the server cannot prepare the sample (`Content`), it is loaded below. Any other error, such as a lost server,
+            // would only occur again there.
             Some((_, Err(error))) if !matches!(**error, StoreError::Content { .. }) => {
                 return Err(StoreError::from(Arc::clone(error)).into());
             }
             _ => {}
         }
         metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
-        // Only the policy `auto` may read parts of a stored file.
+        // Policies other than `auto` read a raw volume whole.
         let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
         if !reads_parts && plan.loads_volumes() {
             loading.reading = Reading::Plain;

@@ -1,7 +1,7 @@
 //! Prepares samples on a storage server, up to a cut of the client's plan.
 //!
-//! In: a sample and a form. Out: a record of the sample in that form, and its cost. Ops, draws and code are the client's, so the
-//! client gets the bytes that it would have computed itself (law 1).
+//! In: a sample and a form. Out: a record of the sample in that form, and its cost. The server runs the client's ops with the
+//! client's draws and the same version of the code. So the client gets the bytes that it would have computed itself (law 1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub struct NearPreparer {
     plan: Arc<Plan>,
     supply: LocalSupply,
     metrics: Metrics,
-    /// Stored bytes by sample, from its first request. 0 means unknown.
+    /// Stored bytes by ordinal, looked up at the first request. 0 means unknown.
     stored: Box<[AtomicU64]>,
 }
 
@@ -75,6 +75,7 @@ impl PrepareError {
     fn is_about_index(&self) -> bool {
         match self {
             Self::Op { source, .. } => matches!(**source, OpError::Codec(CodecError::Index(_))),
+            // A part of a picture that `trim` could not cut further. The whole picture can be sent.
             Self::Form => true,
             Self::Supply(_) | Self::NoSample(_) | Self::Changed { .. } | Self::Memory(_) => false,
         }
@@ -159,7 +160,7 @@ impl NearPreparer {
         let mut reading = if form.is_trimmed { Reading::Trimmed } else { Reading::Plain };
         let record = loop {
             match self.record(request, form, reading, scratch) {
-                // The index does not match the file, or would not help.
+                // The index does not match the file, or trimming does not make the sample smaller.
                 Err(error) if reading == Reading::Trimmed && error.is_about_index() => reading = Reading::Plain,
                 other => break other?,
             }
@@ -180,8 +181,8 @@ impl NearPreparer {
         scratch: &mut Workspace,
     ) -> Result<Vec<u8>, PrepareError> {
         let Loaded { mut sample, .. } = self.load(request, reading, scratch)?;
-        // The last op computes its whole result, unless the form says otherwise. The result of an approximate decoder depends on
-        // the crop after it.
+        // In a form that is not trimmed the last op computes its whole result. Not with an approximate decoder: its pixels depend
+        // on the crop after it, so a whole result would have other bytes.
         let cut = form.cut.0;
         let is_whole = !form.is_trimmed && !self.plan.is_approximate();
         let range = OpRange { ops: 0..cut, whole: if is_whole { cut.saturating_sub(1)..cut } else { 0..0 } };
@@ -268,13 +269,14 @@ impl NearPreparer {
         Ok(bytes)
     }
 
-    /// Measures a sample in all forms. Forms that fail are left out.
+    /// Measures a sample in all forms. Forms that cannot be sent are left out. If an op fails, all trials fail.
     fn trials(&self, request: SampleRequest, scratch: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let start = thread_cpu_time();
         let mut trials = Vec::new();
         for is_trimmed in [false, true] {
             if is_trimmed {
-                // The first access to a file is slower than later ones, so it is not measured.
+                // The first trimmed load may build a seek index or search a label. Later ones reuse the result, so it is not
+                // measured.
                 drop(self.load(request, Reading::Trimmed, scratch)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
@@ -293,7 +295,7 @@ impl NearPreparer {
             } else {
                 pack_trials(&sample, Form::RAW, spent, &mut trials);
             }
-            // Later ops read only parts, so no op should compute a whole result for a trial.
+            // No op computes a whole result only for a trial. `pack_trials` estimates the size of the whole result instead.
             let range = OpRange { ops: 0..self.plan.ops().len(), whole: 0..0 };
             let mut each = EachForm { is_trimmed, spent, since: Duration::ZERO, trials: &mut trials };
             self.run(&range, request, &mut sample, scratch, &mut each)?;
@@ -307,8 +309,9 @@ impl NearPreparer {
 /// Measures each form that a sample passes through along the chain.
 struct EachForm<'a> {
     is_trimmed: bool,
-    /// CPU time so far, without that of the trials.
+    /// CPU time of loading and ops so far, without that of packing.
     spent: Duration,
+    /// CPU time of the thread when the current op began.
     since: Duration,
     trials: &'a mut Vec<Trial>,
 }
@@ -330,7 +333,7 @@ impl ChainObserver for EachForm<'_> {
 fn pack_trials(sample: &Sample<'_>, form: Form, spent: Duration, trials: &mut Vec<Trial>) {
     let is_part = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.excerpt.is_some());
     if !form.is_trimmed && sample.values().any(|(_, value)| is_part(value)) {
-        // Only a part was computed of a result that would be whole.
+        // Only a part of the pixels was computed, but this form would send all of them. `content_bytes` is the size of all.
         let bytes = sample.values().map(|(_, value)| value.content_bytes() as u64).sum();
         trials.push(Trial { form, bytes, nanoseconds: spent.as_nanos() as u64 });
         return;

@@ -15,17 +15,17 @@ use crate::wire::{
 
 /// How long connecting may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How long the server may not read what is sent.
+/// How long a write may block because the server does not read.
 const SEND_TIME: Duration = Duration::from_secs(30);
 
-/// A connection that has come about.
+/// An open connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
     /// The sequence of sent frames.
     outgoing: Mutex<Sequence>,
     began: Instant,
-    /// When something was last received, in milliseconds since the start.
+    /// When something was last received, in milliseconds after `began`.
     heard_milliseconds: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Connection {
                     socket.set_nodelay(true)?;
                     socket.set_write_timeout(Some(SEND_TIME))?;
                     let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
-                    // An IPv6 address is written in brackets before the port; a certificate names it without them.
+                    // An IPv6 address is written in brackets before the port. A certificate names it without them.
                     let host = host.trim_start_matches('[').trim_end_matches(']');
                     let stream = Stream::connect(socket, CONNECT_TIME, host, terms.trust.as_ref())?;
                     let connection = Self {
@@ -125,7 +125,7 @@ impl Receiver<'_> {
         head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
     }
 
-    /// Number of received bytes.
+    /// Bytes received so far by this receiver.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.from.get_ref().taken_bytes
     }
@@ -142,7 +142,7 @@ struct CountingStream<'a> {
 impl Read for CountingStream<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&self.connection.stream).read(target)?;
-        // An atomic, because the keeper reads it from another thread without a lock. Milliseconds fit its purpose.
+        // An atomic, because the keeper reads it from another thread without a lock.
         let heard = self.connection.began.elapsed().as_millis() as u64;
         self.connection.heard_milliseconds.store(heard, Ordering::Relaxed);
         self.counts.received_bytes.fetch_add(read as u64, Ordering::Relaxed);

@@ -24,9 +24,9 @@ use crate::wire::{Reply, Request, WireError};
 
 /// How long a server may be unreachable before its requests fail.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shorter frames arrive in one piece and say nothing about the link's speed.
+/// Replies of at least this many bytes are long. Shorter ones arrive in one piece and say nothing about the link's speed.
 const LONG_BYTES: u64 = 16 << 10;
-/// The fraction of long replies that must arrive piecewise. Otherwise the link is faster than its reader.
+/// The fraction of the bytes of long replies that must arrive piecewise. Below it the link is faster than its reader.
 const PIECEWISE_SHARE: f64 = 0.1;
 /// Bytes of long replies to receive before the speed is known.
 const MIN_SPEED_BYTES: u64 = 256 << 10;
@@ -70,27 +70,27 @@ pub struct LinkCounts {
     pub retries: u64,
     /// Bytes received on the wire.
     pub received_bytes: u64,
-    /// Bytes of long replies...
+    /// Bytes of long replies.
     pub long_bytes: u64,
-    /// ...and the time from their heads to their ends.
+    /// The total time of long replies, each from its head to its end.
     pub long_seconds: f64,
-    /// Bytes of these that arrived after the first piece of their reply...
+    /// Bytes of long replies that arrived after the first piece of their reply.
     pub piecewise_bytes: u64,
-    /// ...and the time in which they arrived.
+    /// The time in which the piecewise bytes arrived.
     pub piecewise_seconds: f64,
 }
 
 impl LinkCounts {
-    /// The speed of the link, once enough was received. Bytes that arrive piecewise show it. If nearly all replies are complete as
-    /// soon as they are read, the link is at least as fast as its reader.
+    /// The speed of the link, once enough was received. If nearly all replies are complete when they are read, this is the speed of
+    /// the reader: the link is at least as fast.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let is_piecewise = self.piecewise_bytes as f64 >= PIECEWISE_SHARE * self.long_bytes as f64;
+        // Piecewise bytes exclude the first piece of each reply, which may have waited in a buffer and would look too fast.
         let (bytes, seconds) = if is_piecewise {
             (self.piecewise_bytes, self.piecewise_seconds)
         } else {
             (self.long_bytes, self.long_seconds)
         };
-        // Piecewise bytes exclude the first piece of each reply, which may have waited in a buffer and would look too fast.
         (self.long_bytes >= MIN_SPEED_BYTES && seconds > 0.0).then(|| bytes as f64 / seconds)
     }
 
@@ -191,12 +191,13 @@ impl Link {
         }
     }
 
-    /// The pending requests and threads, created again in a forked process.
+    /// The pending requests and threads. A forked process gets its own, at its first request.
     fn talk(&self) -> Arc<Talk> {
         let mut talk = self.talk.lock();
         if !talk.is_of_this_process() {
             let new = Talk::new(Arc::clone(&self.terms), Arc::clone(&self.counts));
-            // The threads belong to the parent process, which may have held this lock during the fork.
+            // The old one is leaked, not dropped: its threads exist only in the parent, and its lock may have been held during the
+            // fork.
             std::mem::forget(std::mem::replace(&mut *talk, new));
         }
         Arc::clone(&talk)

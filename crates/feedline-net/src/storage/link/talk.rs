@@ -20,12 +20,13 @@ use crate::wire::{Arrival, Frame, Request, Sequence, WireError};
 
 /// How long a server may send nothing while requests are pending.
 const SILENCE: Duration = Duration::from_mins(1);
-/// How long one reply may take while others arrive.
+/// How long one reply may take, even while others arrive.
 const LONGEST_REPLY: Duration = Duration::from_mins(10);
 /// The first and the longest pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Interval between signs of life to a server with pending requests. They reveal a lost request.
+/// Interval between signs of life to a server with pending requests. Frames are numbered, so the server notices that an earlier
+/// frame was lost.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// Upper limit of bytes to write at once.
 const WRITE_BYTES: u64 = 64 << 10;
@@ -40,14 +41,14 @@ pub(super) struct Talk {
 }
 
 struct TalkState {
-    /// By number, that is in the order of sending.
+    /// Requests without a reply, by number: the oldest comes first.
     waiting: BTreeMap<u64, PendingRequest>,
-    /// Requests to send, or to send again.
+    /// The numbers of requests to send, or to send again. Some may have been cancelled.
     unsent: VecDeque<u64>,
     connection: Option<Arc<Connection>>,
     /// When something was last sent.
     last_sent: Instant,
-    /// The earliest time of the next attempt to connect, and the pause after it.
+    /// The earliest time of the next attempt to connect, and the pause after it if it fails.
     next_try: Instant,
     pause: Duration,
     has_keeper: bool,
@@ -65,7 +66,7 @@ struct PendingRequest {
     traffic: LinkTraffic,
 }
 
-/// The next action of the keeper.
+/// The next action of the keeper. `GiveUp` gives up the connection, not its requests.
 enum KeeperStep {
     Connect,
     Send(Arc<Connection>, Vec<Arc<Frame>>),
@@ -162,6 +163,7 @@ impl Talk {
         drop(waiting);
     }
 
+    /// The loop of the keeper thread.
     fn keep(self: Arc<Self>) {
         loop {
             match self.next_step() {
@@ -202,7 +204,8 @@ impl Talk {
                     return KeeperStep::Send(connection, self.write(&mut state, now));
                 }
                 Some(connection) => {
-                    // Two limits for the oldest request: its own age, and the time in which the server has sent nothing at all.
+                    // `unsent` is empty, so every pending request was sent. Two limits hold for the oldest one: its own age, and
+                    // the time in which the server has sent nothing at all.
                     let oldest = state.waiting.values().next().and_then(|waiting| waiting.sent);
                     let until = oldest.map(|sent| (sent + LONGEST_REPLY).min(sent.max(connection.heard()) + SILENCE));
                     if until.is_some_and(|until| until <= now) {
@@ -213,7 +216,7 @@ impl Talk {
                         state.last_sent = now;
                         return KeeperStep::SayAlive(connection);
                     }
-                    // Both are `Some` if a request is pending, otherwise both are `None`.
+                    // Both are `Some` if a request is pending, otherwise both are `None`. `None` would be the minimum of the two.
                     until.min(alive)
                 }
             };
@@ -334,12 +337,13 @@ impl Talk {
         }
     }
 
-    /// Continues after an attempt that began at `since` failed. Fails requests that have waited too long.
+    /// Schedules the next attempt, after one that began at `since` failed. Fails requests that have waited too long.
     fn failed(&self, mut state: MutexGuard<'_, TalkState>, since: Instant, error: WireError) {
         // Exponential backoff. A request fails now if the next attempt would come after its patience has ended.
         let (now, pause) = (Instant::now(), state.pause);
         state.next_try = now + pause;
         state.pause = (pause * 2).min(LONGEST_PAUSE);
+        // `connect` queues all pending requests again.
         state.unsent.clear();
         for waiting in state.waiting.values_mut() {
             waiting.failing_since.get_or_insert(since);
@@ -350,7 +354,7 @@ impl Talk {
             state.waiting.extract_if(.., |_, waiting| failing_time(waiting) + pause > patience).collect();
         drop(state);
         self.changed.notify_one();
-        tracing::debug!(%error, server = self.terms.server, "lost the connection to a storage server");
+        tracing::debug!(%error, server = self.terms.server, "lost, or could not open, the connection to a storage server");
         let source = Arc::new(error);
         let gone = |waiting: &PendingRequest| LinkError::Gone {
             server: self.terms.server.clone(),
