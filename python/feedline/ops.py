@@ -1,8 +1,9 @@
-"""Ops: functions that change samples. Names, parameters, defaults and distributions are torchvision's.
+"""Ops: functions that change samples.
 
-An op selects fields by name: ``on=("image", "mask")`` applies the same random draw to both. Masks (see
-:class:`DecodeImage`) are always resized by nearest neighbour. ``docs/how-to/transforms.md`` lists the differences from
-torchvision.
+Ops of pictures have the names, parameters, defaults and distributions of torchvision. Ops of volumes follow MLPerf's
+3D U-Net. An op selects fields by name: ``on=("image", "mask")`` applies the same random draw to both. Masks
+(see :class:`DecodeImage`) are always resized by nearest neighbour. ``docs/how-to/transforms.md`` lists the differences
+from torchvision.
 """
 
 from __future__ import annotations
@@ -84,15 +85,18 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DecodeImage(Op):
-    """Decode JPEG, PNG, WebP, BMP or the first frame of a GIF to 8-bit pixels. The content decides the format.
+    """Decode JPEG, PNG, WebP, BMP, PPM, PGM or the first frame of a GIF to 8-bit pixels.
 
-    Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called
-    ``mask`` or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` rotates
-    pictures by their EXIF orientation. Pictures of more than ``max_pixels`` are refused before memory is allocated.
+    The format is recognised by the content of a file, not by its name. ``mode="auto"`` decodes fields called ``mask``
+    or ``..._mask`` to one channel of labels (palette index or grey value), and all others to RGB. Grey, palette and
+    CMYK pictures are converted to RGB. Alpha is dropped, and of 16 bits the high byte is kept. ``exif`` rotates
+    pictures by their EXIF orientation. A picture of more than ``max_pixels`` pixels is refused before memory is
+    allocated.
 
     If a crop follows, only the part of a JPEG that it needs is decoded. The pixels equal those of a full decode.
-    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size if the crop is at least that
-    much larger than the final size, with a faster transform. See the guide for the error.
+    ``fast=True`` is faster and gives approximate pixels. It decodes JPEGs with a less exact transform, and at 1/2, 1/4
+    or 1/8 of their size if the crop is at least 2, 4 or 8 times as large as its resized result.
+    ``docs/concepts/seek-index.md`` shows how much pixels differ.
 
     >>> chain = [ops.DecodeImage(max_pixels=50_000_000), ops.Resize((224, 224))]
     """
@@ -183,8 +187,8 @@ class RandomVerticalFlip(Op):
 class ColorJitter(Op):
     """Change brightness, contrast, saturation and hue at random, in random order.
 
-    A number ``v`` means a factor between ``1 - v`` and ``1 + v`` (for hue a turn between ``-v`` and ``v``, at most
-    0.5); a pair gives the ends themselves.
+    A number ``v`` means a factor between ``1 - v`` and ``1 + v``. For hue it means a turn between ``-v`` and ``v``, at
+    most 0.5. A pair gives the lower and the upper limit directly.
 
     >>> op = ops.ColorJitter(brightness=0.4, contrast=(0.6, 1.4), hue=0.1)
     """
@@ -209,7 +213,9 @@ class Grayscale(Op):
 
 @dataclass(frozen=True)
 class RandomErasing(Op):
-    """Erase a random rectangle with probability ``p``. ``value`` is a number, one per channel, or ``"random"``.
+    """Erase a random rectangle with probability ``p``.
+
+    ``value`` is a number for all channels, a sequence with one number per channel, or ``"random"`` for normal noise.
 
     >>> chain = [ops.DecodeImage(), ops.Resize((224, 224)), ops.Normalize(), ops.RandomErasing(p=0.25, value="random")]
     """
@@ -249,10 +255,11 @@ class Normalize(Op):
 
 @dataclass(frozen=True)
 class ResampleSpacing(Op):
-    """Resample volumes to a spacing in millimetres: images trilinear, labels by nearest element.
+    """Resample volumes to a spacing in millimetres: images trilinearly, labels by the nearest element.
 
-    Sides become ``floor(side * spacing / new)``. For images, the first and last elements of old and new grid lie on
-    each other (torch's ``align_corners=True``); for labels, element ``i`` of ``n`` is ``floor(i * m / n)`` of ``m``.
+    A side becomes ``floor(side * old spacing / new spacing)``. For images, the first and the last element of the old
+    and the new grid coincide (torch's ``align_corners=True``). For labels, element ``i`` of the new side ``n`` is
+    element ``floor(i * m / n)`` of the old side ``m``.
 
     >>> chain = [ops.ResampleSpacing((1.6, 1.2, 1.2)), ops.ClipNormalize(), ops.PadTo(128)]
     """
@@ -279,7 +286,7 @@ class ClipNormalize(Op):
 class PadTo(Op):
     """Pad volumes at both ends of each axis to at least ``size``.
 
-    Images are padded with ``fill``, labels with 0; with ``mode="edge"`` both with their nearest element.
+    Images are padded with ``fill``, labels with 0. With ``mode="edge"``, both are padded with their nearest element.
 
     >>> op = ops.PadTo((128, 160, 160), mode="edge")
     """
@@ -294,9 +301,10 @@ class PadTo(Op):
 class RandomBalancedCrop(Op):
     """Crop a part of fixed size: with probability ``oversampling`` around the foreground, otherwise anywhere.
 
-    Around the foreground means: a random class of the label, one of the boxes around its two largest components, and
-    of the places that hold the box (or lie in it, if it is larger) a random one. Of files that are not compressed only
-    the part is read.
+    For a crop around the foreground, the op chooses a random class of the label, and one of the boxes around the two
+    largest components of that class. The crop is at a random place where it contains the box. Along an axis where the
+    box is longer than the crop, the crop lies inside the box. From files that are not compressed, only the crop is
+    read.
 
     >>> op = ops.RandomBalancedCrop(128, oversampling=0.4)
     """
@@ -357,10 +365,11 @@ class GaussianNoise(Op):
 class Map(Op):
     """Call a Python function on the engine's threads: one argument per field of ``on``, one result for each.
 
-    Pictures are uint8 arrays of height x width x channels, encoded fields are ``bytes``; results are arrays of any
-    dtype and shape. ``fn="module:function"`` (or a function that can be imported by name) can be written into a plan; a
-    lambda cannot, and says so. Declare ``deterministic=True`` if the same input always gives the same output, and
-    change ``version`` when the function changes. Functions share the interpreter's lock: a slow one slows all threads.
+    Pictures are uint8 arrays of height x width x channels, and encoded fields are ``bytes``. Results are arrays of any
+    dtype and shape. ``fn="module:function"``, or a function that can be imported by name, can be written into a plan.
+    A plan with a lambda cannot be written, and the error says so. Declare ``deterministic=True`` if the same input
+    always gives the same output, and change ``version`` when the function changes. Only one thread at a time runs
+    Python, because of the GIL, so a slow function slows all threads.
 
     >>> def invert(image):
     ...     return 255 - image
@@ -401,8 +410,8 @@ class _Function:
 
 
 def _pickled(function: Callable[..., Any]) -> bytes:
-    # Ray and Dask bring cloudpickle. It can pickle lambdas, closures, and functions of the main program, which is
-    # another one in their workers.
+    # Ray and Dask bring cloudpickle. It can pickle lambdas, closures, and functions of ``__main__``. Their workers run
+    # another main program, so such a function cannot be imported there by name.
     cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
     if cloudpickle is not None:
         carried: bytes = cloudpickle.dumps(function)

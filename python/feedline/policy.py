@@ -20,14 +20,14 @@ class Substitute:
 
 
 def substitute(max_fraction: float = 0.001) -> Substitute:
-    """Replace a bad sample by another sample of the same rank, for at most a fraction of the epoch.
+    """Replace a bad sample by another sample of the same rank, for at most a fraction of the rank's samples.
 
     The substitute depends on seed, epoch, position and attempt alone, so any number of workers gives the same stream.
     ``batch["index"]`` holds the index of the substitute. ``loader.snapshot()["substitutes"]`` lists the pairs.
 
     Args:
-        max_fraction: the fraction of an epoch's samples that may be replaced, from 0 to 1. The count is rounded up.
-            Beyond it the loader raises :class:`feedline.TooManyFailuresError`.
+        max_fraction: the fraction of one rank's samples that may be replaced in an epoch, from 0 to 1. The number of
+            samples is rounded up. If more fail, the loader raises :class:`feedline.TooManyFailuresError`.
 
     >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, on_error=fl.substitute(max_fraction=0.01))
     """

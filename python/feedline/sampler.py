@@ -1,4 +1,4 @@
-"""Sequences of samples other than "each once": a list of indices given as ``sampler=[...]``, or draws by weight."""
+"""Samplers: a list of indices given as ``sampler=[...]``, or random draws by weight or by class."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ Sampler = Union[
 
 
 def weighted(weights: Sequence[float] | npt.NDArray[np.floating[Any]], num_samples: int | None = None) -> Weighted:
-    """Draw ``num_samples`` samples per epoch (default: as many as there are), in proportion to ``weights``.
+    """Draw ``num_samples`` samples per epoch (default: as many as the source has), in proportion to ``weights``.
 
-    One weight per sample of the source, in its order. A sample drawn again in the same epoch gets its own augmentation.
+    ``weights`` has one number for each sample of the source, in the order of the source. Samples are drawn with
+    replacement. A sample that is drawn twice in an epoch is augmented differently each time.
 
     >>> loader = fl.Loader(fl.synthetic(4, (2,)), batch_size=2, sampler=fl.weighted([1, 1, 1, 5]))
     """
@@ -76,7 +77,9 @@ def weighted(weights: Sequence[float] | npt.NDArray[np.floating[Any]], num_sampl
 
 
 def class_balanced(num_samples: int | None = None) -> ClassBalanced:
-    """Draw ``num_samples`` samples per epoch (default: as many as there are) so that each class is equally likely.
+    """Draw ``num_samples`` samples per epoch, with replacement, so that each class is equally likely.
+
+    By default, an epoch has as many samples as the source.
 
     >>> source = fl.array(np.zeros((4, 2)), labels=["cat", "dog", "dog", "dog"])
     >>> loader = fl.Loader(source, batch_size=2, sampler=fl.class_balanced())

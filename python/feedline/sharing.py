@@ -27,15 +27,16 @@ class Share:
 
 
 def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue") -> Share:
-    """Get samples from the node of this machine, which prepares them once for all jobs with the same plan.
+    """Get samples from the node of this machine, which prepares them once for all its jobs.
 
-    ``Loader(..., share=True)`` means ``share=fl.share()``. Without a ``socket``, the job uses the user's node, which is
-    started in the background if necessary, and ends with its last job. If the node is lost, ``on_loss`` decides: the
-    job continues alone from what it has received, or raises :class:`feedline.NodeError`. A named node that does not
-    exist, or ends while the job attaches, counts as lost. A node that refuses the job raises.
+    Jobs share samples if they have the same source, ops and fields. ``Loader(..., share=True)`` means
+    ``share=fl.share()``. Without a ``socket``, the job uses the node of the user. If there is none, the job starts one
+    in the background, which ends with its last job. If the node is lost, ``on_loss`` decides: the job continues alone
+    from what it has received, or it raises :class:`feedline.NodeError`. A named node that does not exist, or that ends
+    while the job attaches, counts as lost. If a node refuses the job, the job raises in any case.
 
-    With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches
-    that it would prepare itself, in the same order, and its state is that of a loader without a node.
+    With ``world_size`` above 1, the node prepares the share of each rank on this machine. Every rank gets the batches
+    that it would prepare itself, in the same order. Its state has the same format as without a node.
 
     >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.Resize((64, 64))], batch_size=64,
     ...                    shuffle=True, share=fl.share(on_loss="raise"))
@@ -46,7 +47,7 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
 
 
 def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
-    """Return the meaning of ``Loader(..., share=value)``; ``None`` for a private stream."""
+    """Convert the argument of ``Loader(..., share=value)``. ``None`` means that the loader prepares its own samples."""
     if isinstance(value, Share):
         return value
     if isinstance(value, bool):

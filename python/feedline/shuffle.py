@@ -27,7 +27,7 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
     """Shuffle by reading in sequence: ``Loader(fl.tar(...), shuffle=fl.reservoir(0.1))``.
 
     Shards are divided into blocks. Each epoch visits the blocks in a new order. Readers take turns and fill a
-    reservoir, from which the next sample is drawn at random. A hard disk reads at full speed this way, and each sample
+    reservoir, from which the next sample is drawn at random. A hard disk reads at full speed this way. Each sample
     still comes once per epoch, in an order that depends only on the plan and the seed. The price: samples that lie
     close together in a shard also come close together, within about the size of the reservoir. ``feedline shuffle
     PLAN`` measures this.
@@ -36,7 +36,7 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
         size: samples in the reservoir of each rank: a whole number, or a fraction of the rank's samples such as
             ``0.1``. By default a tenth of them, limited to 2 GB. Their stored bytes are held in memory, in addition to
             ``memory_budget``; ``loader.snapshot()["reservoir"]`` counts them.
-        readers: number of places that are read in turns. More readers mix sorted data better.
+        readers: number of places in the sequence of blocks that are read in turns. More readers mix sorted data better.
         block: length of the blocks, a number of bytes or a text such as ``"64MB"``. Shorter blocks mix better and
             cost more seeks.
 
@@ -48,7 +48,7 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
 
 def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
     """Return the shuffle as a setting of a plan."""
-    # Before the check of numbers: 1 is no way to shuffle, but True is.
+    # NumPy's bool is not a subclass of Python's.
     if isinstance(shuffle, (bool, np.bool_)):
         return bool(shuffle)
     if not isinstance(shuffle, Reservoir):

@@ -25,9 +25,10 @@ def observe(
 ) -> None:
     """Report the metrics of a loader through OpenTelemetry, for as long as the loader exists.
 
-    The metrics are those of ``metrics="127.0.0.1:9400"``, with names such as ``feedline.loader.samples`` and
-    ``feedline.loader.stall`` (in seconds), with attributes ``plan``, ``rank``, ``op``, ``cause``. This function
-    measures and sends nothing: readers and exporters of the provider decide when metrics are read, and where they go.
+    The metrics are those that ``Loader(..., metrics="127.0.0.1:9400")`` serves. They have names such as
+    ``feedline.loader.samples`` and ``feedline.loader.stall`` (in seconds), and attributes ``plan``, ``rank``, ``op``,
+    ``cause``. This function measures and sends nothing: readers and exporters of the provider decide when metrics are
+    read, and where they go.
 
     Args:
         loader: the loader; it is not kept alive.
@@ -110,7 +111,9 @@ class _Observed:
 
 
 def to_instrument(name: str) -> tuple[str, str]:
-    """Return the OpenTelemetry name and unit, from which its Prometheus exporter derives ``name`` again.
+    """Return the name and the unit of a metric in OpenTelemetry.
+
+    ``name`` is its name in Prometheus. OpenTelemetry's Prometheus exporter turns the result into ``name`` again.
 
     >>> to_instrument("feedline_loader_stall_seconds_total")
     ('feedline.loader.stall', 's')

@@ -1,4 +1,4 @@
-"""For tests, benchmarks and experiments: ops, steps and disks that only take time."""
+"""Simulated ops, training steps and disks, for tests, benchmarks and experiments."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class Delay(Op):
 def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"] = "sleep", p: float = 1.0) -> Delay:
     """Return an op of known cost, to see what a slow op or slow samples would do to a run.
 
-    ``costs_ms`` is milliseconds for all samples, or a list by sample index, which repeats after its end.
-    ``"sleep"`` waits, ``"cpu"`` uses the thread's processor time. With ``p`` the time is spent with that probability,
-    drawn anew each epoch. The op does not announce its cost: the scheduler learns it as it learns that of any other.
+    ``costs_ms`` is a number of milliseconds for all samples, or a list by sample index, which repeats after its end.
+    ``"sleep"`` waits, ``"cpu"`` uses the thread's processor time. With probability ``p`` the op takes this time,
+    otherwise none. The draw is different for each sample and epoch. The scheduler does not know the cost beforehand.
+    It learns the cost, as for any other op.
 
     >>> delay([5, 5, 5, 125]).kind
     'sleep'
@@ -42,7 +43,7 @@ def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"]
 
 
 def step(ms: float) -> None:
-    """Simulate the step of an accelerator: wait, without holding the interpreter.
+    """Simulate the step of an accelerator: wait, without holding the GIL.
 
     >>> step(1.5)
     """
@@ -53,8 +54,8 @@ def step(ms: float) -> None:
 def slow_disk(path: str | os.PathLike[str], *, seek_ms: float = 8.0, mb_per_second: float = 150.0) -> str:
     """Return an address that simulates a hard disk, for ``fl.tar``, ``fl.folder`` and ``fl.volumes``.
 
-    The disk has one head. A read that does not begin where the last one ended waits ``seek_ms``, and reads queue behind
-    each other at ``mb_per_second``. All files of a source share the disk; each source has one of its own.
+    The disk has one head: it serves one read after the other, at ``mb_per_second``. A read that does not begin where
+    the last one ended takes ``seek_ms`` more. All files of a source share one disk, and each source has its own disk.
 
     >>> slow_disk("/data/train", seek_ms=10)
     'slow-disk://seek_ms=10.0,mb_per_second=150.0/data/train'
