@@ -113,7 +113,7 @@ pub enum VolumeError {
         "{first:?} is {first_shape:?}, but {second:?} is {second_shape:?}; all volumes of a sample must have the same shape"
     )]
     ShapesDiffer { first: String, first_shape: [usize; 3], second: String, second_shape: [usize; 3] },
-    #[error("{path:?} has {has} channels, but the first volume of the source has {wants}")]
+    #[error("{path:?} has {has} channels, but the first readable volume of its field has {wants}")]
     Channels { path: String, has: usize, wants: usize },
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -3,11 +3,11 @@
 //! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. The
 //! cache wraps another supply. Its samples have the bytes that the inner supply and the ops would produce (law 1).
 //!
-//! On disk, and in memory shared between runs, a record carries the stamp of its files: a changed file is a miss. The memory cache
-//! of a single run has no stamps and does not notice changed files.
+//! With a cache on disk, or in memory shared between runs, a record carries the stamp of its files: a changed file is a miss. A
+//! memory cache of one run alone has no stamps and does not notice changed files.
 //!
 //! Always true: a cached sample stays cached, so under random access only the samples that did not fit are misses. Memory and disk
-//! each stay below their limit, except for what other processes write to the disk at the same moment.
+//! each stay below their limit. On disk, samples that other plans cache after this run started are not counted.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -75,7 +75,7 @@ impl PrepareError {
     fn is_about_index(&self) -> bool {
         match self {
             Self::Op { source, .. } => matches!(**source, OpError::Codec(CodecError::Index(_))),
-            // A part of a picture that `trim` could not cut further. The whole picture can be sent.
+            // A part of a picture or volume that a record cannot express. The whole one can be sent.
             Self::Form => true,
             Self::Supply(_) | Self::NoSample(_) | Self::Changed { .. } | Self::Memory(_) => false,
         }
