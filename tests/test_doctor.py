@@ -361,7 +361,7 @@ def test_a_foreign_loader_whose_workers_cannot_be_seen_is_not_judged() -> None:
 
     report = fl.wrap(Distant([np.zeros((4, 2))] * 40), step=lambda _: None).run()
     assert report.bound == "unknown"
-    assert "cannot be told from outside" in str(report)
+    assert "from outside it is not visible" in str(report)
 
 
 def test_the_loaders_own_files_stay_as_they_are(tmp_path: Path, own_cache: Path) -> None:
