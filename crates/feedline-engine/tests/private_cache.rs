@@ -211,3 +211,28 @@ fn a_costs_file_that_is_a_pipe_or_a_device_is_refused_at_once() {
         }
     }
 }
+
+#[test]
+fn a_changed_file_is_cached_again_in_memory_that_runs_share() {
+    let case = Case::new();
+    let machine = Machine { memories: Some(Arc::default()), ..Machine::default() };
+    let loader = || Loader::new(case.plan("", "[run.cache]\nram = \"64MB\"\nform = \"decoded\""), &machine);
+    let first = loader();
+    collect(&first).unwrap();
+    let root = case.0.path().join("pictures");
+    let changed = fs::read_dir(&root).unwrap().next().unwrap().unwrap().path();
+    let changed =
+        if changed.is_dir() { fs::read_dir(&changed).unwrap().next().unwrap().unwrap().path() } else { changed };
+    let picture = fs::read(&changed).unwrap();
+    // Trailing bytes do not change the picture, but the length of the file.
+    fs::write(&changed, [picture, vec![0; 9]].concat()).unwrap();
+    let second = loader();
+    let misses_of_epoch = || {
+        let before = second.snapshot().cache.misses;
+        collect(&second).unwrap();
+        second.snapshot().cache.misses - before
+    };
+    // The first loader prepares its next epoch ahead, so it may cache the file first.
+    let misses: u64 = (0..4).map(|_| misses_of_epoch()).sum();
+    assert!(misses <= 1, "{misses} misses: only the changed file, and only once");
+}

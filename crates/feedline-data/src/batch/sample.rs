@@ -142,7 +142,15 @@ impl<'s> Sample<'s> {
     /// Sets the value of a field. Adds the field if the plan does not know it.
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
-            Ok(field) => field.value = Some(value),
+            Ok(field) => {
+                // A load that is repeated replaces a value that may hold the slot. The slot must not be lost with it.
+                let old = field.value.replace(value);
+                if let Some(Memory::Slot(bytes)) = old.and_then(into_memory)
+                    && let Some(slot) = field.slot.as_mut()
+                {
+                    slot.bytes = Some(bytes);
+                }
+            }
             // A user's function may return fields that the plan does not know.
             Err(_) => self.fields.push(SampleField { name: name.into(), value: Some(value), slot: None }),
         }
@@ -222,6 +230,16 @@ pub enum OutputError {
     Field(#[from] FieldError),
     #[error(transparent)]
     Memory(#[from] NoMemory),
+}
+
+fn into_memory(value: Value<'_>) -> Option<Memory<'_>> {
+    match value {
+        Value::Bytes(encoded) => Some(encoded.memory),
+        Value::Pixels(pixels) => Some(pixels.memory),
+        Value::Volume(volume) => Some(volume.memory),
+        Value::Tensor(tensor) => Some(tensor.memory),
+        Value::Text(_) => None,
+    }
 }
 
 fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {
@@ -305,5 +323,29 @@ fn recycle(value: Value<'_>, workspace: &mut Workspace) {
     };
     if let Memory::Heap(buffer) = memory {
         workspace.recycle(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{BatchNeed, Budget, Cancel, Patience};
+
+    #[test]
+    fn a_load_that_is_repeated_still_delivers_into_the_slot() {
+        let mut workspace = Workspace::new(Cancel::default(), 1 << 20);
+        let budget = Budget::new(1 << 20);
+        workspace.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0).unwrap();
+        let mut memory = [0_u8; 4];
+        let name: Arc<str> = "data".into();
+        let mut sample = Sample::new();
+        sample.declare(&name, Some(Slot { dtype: Dtype::U8, shape: &[4], bytes: Some(&mut memory) }));
+        for byte in [1, 2] {
+            let mut output = sample.output(&name, Dtype::U8, &[4], &mut workspace).unwrap();
+            output.fill(byte);
+            sample.put(&name, Value::Tensor(Tensor::new(Dtype::U8, vec![4], output)));
+        }
+        assert!(sample.finish(&mut workspace).unwrap().is_empty());
+        assert_eq!(memory, [2; 4], "the second load counts");
     }
 }

@@ -57,6 +57,9 @@ impl Shelf {
     /// Upper limit of a record including its head. Longer ones are refused, and count as absent when read.
     pub(crate) const MAX_RECORD_BYTES: usize = 1 << 30;
 
+    /// The longest content of a record.
+    pub(crate) const MAX_CONTENT_BYTES: usize = Self::MAX_RECORD_BYTES - HEAD;
+
     /// The shelf in the folder `below` a cache folder, created at the first write. It stays below `limit` bytes, except for one
     /// record of each other process that appends at the same moment.
     pub fn new(cache_folder: CacheFolder, below: PathBuf, limit: Option<u64>) -> Self {

@@ -325,7 +325,12 @@ impl Supply for PrefixCache {
 
     fn keeps(&self, request: SampleRequest, metrics: &Metrics) -> Option<Keeping> {
         let cut = self.cut(metrics)?;
-        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(request.id.0));
+        // In memory that runs share, a record of an older version of the file is replaced.
+        let is_current = |memory: &MemoryShelf| {
+            self.memories.is_none() || self.stamp(request).is_ok_and(|stamp| memory.get(request.id.0, stamp).is_some())
+        };
+        let has = |memory: &MemoryShelf| memory.has(request.id.0) && is_current(memory);
+        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !has(memory));
         let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(request));
         let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
         // A file that cannot be opened fails when it is loaded, with an error that says why.
@@ -341,7 +346,8 @@ impl Supply for PrefixCache {
         metrics: &Metrics,
     ) {
         // Another thread or run has stored it since `keeps` was called.
-        if self.is_in_memory(request) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(request))) {
+        let is_in_memory = self.memory().is_some_and(|memory| memory.get(request.id.0, keeping.stamp).is_some());
+        if is_in_memory && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(request))) {
             return;
         }
         let len = sample.values().map(|(_, value)| value.content_bytes()).sum();
@@ -352,7 +358,7 @@ impl Supply for PrefixCache {
         if self.find_foregrounds(keeping.cut, request, sample, workspace).is_err() {
             return;
         }
-        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MAX_RECORD_BYTES) else { return };
+        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() <= Shelf::MAX_CONTENT_BYTES) else { return };
         // The file changed while the sample was prepared, so the record must not carry its stamp.
         if self.stamp(request).ok() != Some(keeping.stamp) {
             return;
