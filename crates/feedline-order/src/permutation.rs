@@ -1,8 +1,9 @@
 //! A shuffle without memory: the sample at any position of an epoch, computed alone.
 //!
-//! In: a key, a length, a position. Out: the number at that position of a permutation of `0..len`. A Feistel network permutes the
-//! smallest power of four that is at least `len`. A result outside `0..len` goes through the network again until it falls
-//! inside (cycle walking), at most four steps on average. Nothing is stored, so 10^9 samples cost no more than ten.
+//! In: a key, a length, a position. Out: the number at that position of a permutation of `0..len`. A Feistel network permutes
+//! the numbers below a power of four: the smallest that is at least `len`, and at least 4. A result outside `0..len` goes through
+//! the network again until it falls inside (cycle walking), at most four steps on average. Nothing is stored, so
+//! 10^9 samples cost no more than ten.
 
 use super::random::{StreamKey, philox};
 

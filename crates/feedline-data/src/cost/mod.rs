@@ -151,7 +151,7 @@ impl Costs {
         let Some(row) = work.row_of(request.id) else { return };
         let size = work.size_of(row);
         for (number, &(time, work_hint)) in record.stages.iter().enumerate() {
-            // An idle stage took no time that a later prediction could use.
+            // An idle stage has no column. It is predicted from the average over all samples, which was updated above.
             let Some(column) = column(number, work_hint, self.stages.len()) else { continue };
             if let Some(table) = table {
                 table.record_time(row, column, time);
@@ -227,8 +227,8 @@ fn columns(work: &dyn Workload) -> usize {
     if work.may_search() { 2 * work.stages() } else { work.stages() }
 }
 
-/// The column of a stage. `None` for an idle stage. Only a workload that `may_search` has hints `Search`, so the second half of the
-/// columns exists then.
+/// The column of a stage. `None` for an idle stage. `Search` uses the second half of the columns. That half exists, because only a
+/// workload that `may_search` gives this hint.
 fn column(number: usize, work_hint: WorkHint, stages: usize) -> Option<usize> {
     match work_hint {
         WorkHint::Idle => None,

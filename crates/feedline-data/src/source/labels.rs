@@ -24,7 +24,7 @@ pub struct Labels {
 /// The shapes of labels.
 #[derive(Clone, Debug, PartialEq)]
 enum Shapes {
-    /// All labels have this shape and take `stride` bytes, at least one.
+    /// All labels have this shape. Each takes `stride` bytes, and `stride` is at least 1.
     Same { shape: Vec<usize>, stride: usize },
     /// Each label has a shape of its own. `ends` are the ends of the labels in the bytes.
     Ragged { shapes: Vec<Vec<usize>>, ends: Vec<usize> },
@@ -97,7 +97,7 @@ impl Labels {
         Ok(Self { dtype, shapes: Shapes::Same { shape, stride }, bytes, classes: Vec::new() })
     }
 
-    /// Labels with a shape each, such as the boxes of a picture. All have the same number of sides.
+    /// Labels with a shape each, such as the boxes of a picture. All have the same number of axes.
     pub fn ragged(dtype: Dtype, shapes: Vec<Vec<usize>>, bytes: Vec<u8>) -> Result<Self, SourceError> {
         let problem = |text: String| Err(SourceError::Parameter(text));
         let sides = shapes.first().map_or(0, Vec::len);
@@ -127,7 +127,8 @@ impl Labels {
         Self { dtype: Dtype::I64, shapes, bytes, classes }
     }
 
-    /// The labels of a source, in its order; `None` if it has none, or if they are stored like volumes.
+    /// The labels of a source, in its order. `None` if it has none, or if they are stored data that must be read, such as label
+    /// volumes.
     pub fn of(source: &dyn Source) -> Option<Self> {
         let fields = source.fields();
         let kind = fields.get("label")?;
@@ -237,7 +238,7 @@ impl Labels {
             Shapes::Ragged { shapes, .. } => {
                 let first = shapes.first().map_or(&[][..], Vec::as_slice);
                 let same = |side: usize| shapes.iter().all(|shape| shape[side] == first[side]);
-                // The first side counts things, such as boxes. It is unknown even if all samples happen to agree.
+                // The first axis counts things, such as boxes. Its length is unknown even if all samples happen to agree.
                 let side = |(side, &len): (usize, &usize)| (side > 0 && same(side)).then_some(len);
                 let shape = first.iter().enumerate().map(side).collect();
                 Kind::Tensor { dtype: self.dtype, shape, axes: Axes::Unknown }

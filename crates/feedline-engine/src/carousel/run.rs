@@ -199,7 +199,8 @@ impl Carousel {
                 break leased;
             }
             if pace.wait(Instant::now()) {
-                // Only when the wait begins: a job with nothing to read may now get room that others hold ahead.
+                // Only when the wait begins: to make room for a job with nothing to read, the scheduler may now drop segments that
+                // are assigned ahead to other jobs.
                 // `request_segments` takes `requesting` before `state`, so the state must be released first.
                 drop(state);
                 inner.request_segments();

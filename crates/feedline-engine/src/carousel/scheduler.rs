@@ -2,15 +2,15 @@
 //!
 //! In: jobs that join, ask, give back and leave; produced segments. Out: segments to produce, and leases.
 //!
-//! A job is assigned a few segments ahead of the one it reads. First come live segments that the job needs in a round that it has
-//! not received. The newest is preferred, because it will be dropped last. Otherwise the segment that most other jobs need is
-//! produced in a new round. A shorter segment comes last if there is a choice, because batches after it cross the ends of segments.
-//! If there is no room, the oldest segment without a reader is dropped. This is pure bookkeeping: nothing here runs, blocks or
-//! reads the clock.
+//! A job is assigned a few segments ahead of the one it reads. The first choice is a live segment that the job needs, in a round
+//! that the job has not received. The newest is preferred, because it will be dropped last. If there is none, the segment that most
+//! other jobs need is produced in a new round. The last segment of the data may be shorter than the others. A job gets it last if
+//! there is a choice, because all batches after it would cross the ends of segments. If there is no room, the oldest segment
+//! without a reader is dropped. This is pure bookkeeping: nothing here runs, blocks or reads the clock.
 //!
 //! Always true: in each of its epochs a job gets every segment once, and never the same round twice (law 2). At most `limit`
-//! segments are live or in production (law 5). A leased segment is never dropped. A job that reads nothing holds back only its
-//! leases and the first segment assigned to it (law 7).
+//! segments are live or in production (law 5). A leased segment is never dropped. A job that reads nothing takes room from
+//! other jobs only with its leases and the first segment assigned to it (law 7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -42,10 +42,10 @@ pub(super) struct SegmentScheduler<T> {
     segments: Segments,
     limit: usize,
     ahead: usize,
-    /// By age: numbers are given in the order in which segments are ordered. Includes segments in production.
+    /// By number. A later production order has a higher number, so the oldest comes first. Includes segments in production.
     live: BTreeMap<u64, LiveSegment<T>>,
     jobs: BTreeMap<JobId, ScheduledJob>,
-    /// The highest round of each segment that was ordered, or that a joining job has received.
+    /// For each segment, the highest round that was ordered or that a joining job has received.
     rounds: Vec<u64>,
     last_number: u64,
 }
@@ -381,8 +381,9 @@ impl<T: Clone> SegmentScheduler<T> {
         }
     }
 
-    /// Leases the next segment to a job: the first produced one among those assigned in the epoch of its first assignment. A job
-    /// that resumes gets the segment it resumes in. `None` if nothing is assigned or produced yet, or at the limit of leases.
+    /// Leases the next segment to a job: the first of its assigned segments that is already produced. A segment of the next epoch
+    /// is leased only after all of this epoch. A job that resumes first gets the segment it resumes in. `None` if nothing is
+    /// assigned or produced yet, or at the limit of leases.
     pub(super) fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
         let leased = self.lease_next(id);
         if let Some(job) = self.jobs.get_mut(&id) {

@@ -37,8 +37,9 @@ struct CoresState {
     busy: u32,
     waiting: BTreeMap<AdmissionKey, Arc<Waiter>>,
     arrivals: u64,
-    /// The most that any run had used when it was admitted, except for runs that waited and were not overdue: the virtual time of
-    /// start-time fair queueing. A new or idle run starts from here, so it gets no credit for time in which it used no core.
+    /// The virtual time of start-time fair queueing: the highest `used_micros` of the runs admitted so far. Two kinds of admission
+    /// do not count: after a wait as [`Urgency::Due`], and after a wait that [`PATIENCE`] ended. A new or idle run starts from
+    /// here, so it gets no credit for time in which it used no core.
     virtual_time: u64,
 }
 

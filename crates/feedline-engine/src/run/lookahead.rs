@@ -10,7 +10,7 @@ use feedline_data::cost::Spread;
 
 /// Number of intervals in the moving average of the pace. Batches may be taken in bursts.
 const AVERAGED: usize = 32;
-/// A longer pause counts as this many average intervals. The consumer did something else, such as validation.
+/// A longer pause counts as this many average intervals plus [`MAX_SECONDS`]. The consumer did something else, such as validation.
 const MAX_INTERVALS: f64 = 16.0;
 const MAX_SECONDS: f64 = 0.1;
 /// Upper limit of positions to look ahead.
@@ -92,7 +92,7 @@ impl Lookahead {
 
     pub(super) fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
-        // Slow means: a quarter above the mean, and so far above it that a quarter of a batch interval is lost, and at least 1 ms.
+        // A slow sample costs more than each of these: 1.25 times the mean, the mean plus a quarter of a batch interval, and 1 ms.
         let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(MIN_SLOW);
         let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;
         // How many batches the consumer takes while the slowest sample is prepared.

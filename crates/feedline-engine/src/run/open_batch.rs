@@ -109,7 +109,8 @@ impl OpenBatch {
 
     /// Seals the slab and builds the batch.
     pub(super) fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
-        let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
+        let slab =
+            self.slab.seal().expect("writers are gone before their slots count as filled: see RunShared::settle");
         let slab = Arc::new(slab);
         let mut loose: Vec<std::vec::IntoIter<Unslotted>> =
             self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();

@@ -74,7 +74,8 @@ impl WorkQueue {
         }
     }
 
-    /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if `may_start_early` is true.
+    /// Takes the work with the least slack. Batches before `opened` are open. Tasks of the others are taken only if
+    /// `may_start_early` is true.
     pub(super) fn pop(&mut self, lookahead: &Lookahead, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
             let cost = cost.unwrap_or(lookahead.usual_cost);
@@ -103,7 +104,8 @@ impl WorkQueue {
         self.usual.iter().map(Work::samples).chain(slow).sum()
     }
 
-    /// Whether there is work to start. Tasks of batches from `opened` on count only if `may_start_early` is true.
+    /// Whether there is work to start. Batches before `opened` are open. Tasks of the others count only if `may_start_early` is
+    /// true.
     pub(super) fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
         !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.batch < opened)
     }

@@ -25,7 +25,8 @@ use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
 
-/// With at least this many open batches allowed, announced samples reserve slots. Samples that have started always count.
+/// If at least this many batches may be open, slots are reserved for slow samples that are announced but not started. A slow sample
+/// that has started always takes a slot.
 const MIN_BATCHES_TO_RESERVE: usize = 8;
 
 #[derive(Debug)]
