@@ -47,7 +47,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     let mut more = String::new();
     if !subject.sees_all() && subject.is_predetermined() {
         at_the_end(subject, references)?;
-        more = format!(" and {LAST_BATCHES} before the epoch's end");
+        more = format!(", and {LAST_BATCHES} batches before the end");
     }
     // With bad samples nothing can be said: one sample may be prepared as the substitute of several others.
     let twice = if references.has_bad() { "" } else { "; nothing prepared twice" };
@@ -55,7 +55,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     let places: Vec<String> = places.iter().map(ToString::to_string).collect();
     let of = subject.plan.batches_per_epoch();
     let places = places.join(", ");
-    Ok(format!("from states after {places}{more} of {of} batches, {bytes}, with 5 workers in place of 2{twice}"))
+    Ok(format!("from states after batch {places} of {of}{more}: {bytes}, with 5 workers instead of 2{twice}"))
 }
 
 /// The loaders before and after a stop.
