@@ -1,4 +1,4 @@
-//! The order of a plan's samples: source order, a full shuffle, a reservoir, or a sampler.
+//! The order of a plan's samples: source order, a full shuffle, a reservoir, rounds of segments, or a sampler.
 //!
 //! In: an epoch and a position. Out: a [`Visit`]. Dividing positions among ranks is *not* done here: see [`super::Share`].
 
@@ -12,9 +12,10 @@ use super::{
     Share, ShareIndex,
 };
 
-/// Number of epochs to keep if computing one takes time. The window reaches from one epoch into the next.
+/// Number of epochs whose weighted draws are kept. A run prepares samples of the next epoch before the current one ends.
 const KEPT_EPOCHS: usize = 2;
-/// The same for reservoirs, and the number of positions to cover: a run may look across the ends of many short epochs.
+/// For reservoirs: as many epochs are kept as have `KEPT_POSITIONS` positions together, within these two limits. A run may look
+/// across the ends of many short epochs.
 const MIN_RESERVOIRS: u64 = 3;
 const MAX_RESERVOIRS: u64 = 1024;
 const KEPT_POSITIONS: u64 = 1 << 17;
@@ -166,7 +167,8 @@ impl Sequence {
         }
     }
 
-    /// A position of the same rank's share to substitute for a bad sample. A pure function of its arguments.
+    /// A position to substitute for a bad sample: in the same rank's share or, with segments, in the same segment (anywhere if
+    /// segments are short). A pure function of its arguments.
     pub fn substitute(&self, share: &Share, epoch: Epoch, position: Position, attempt: u32) -> Position {
         if let Rule::Segmented(segments) = &self.rule {
             return segments.substitute(epoch, position, attempt);

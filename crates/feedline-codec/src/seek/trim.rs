@@ -1,7 +1,9 @@
 //! Extracts from a file only what a crop needs.
 //!
-//! In: an index, a crop of the stored picture, and its bytes of the file. Out: the bytes of a [`Trimmed`](super::Trimmed) picture.
-//! For a JPEG they are the bits of its MCUs, unchanged; for a smaller picture the coefficients that it needs, re-encoded.
+//! In: an index, a crop of the stored picture, and the bytes of the file that contain the crop. Out: the bytes of a
+//! [`Trimmed`](super::Trimmed) picture. For stored pixels they are those of the crop. For a JPEG at full size they are the bits of
+//! the MCUs (the units in which a JPEG stores its blocks) around the crop, unchanged. For a JPEG at a smaller scale they are only
+//! the coefficients that this scale needs, re-encoded.
 
 use std::borrow::Cow;
 

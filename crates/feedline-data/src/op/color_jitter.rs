@@ -133,7 +133,7 @@ fn blend(value: u8, other: f32, factor: f64) -> u8 {
     fused(other, (1.0 - factor) as f32, factor as f32 * f32::from(value)).clamp(0.0, 255.0) as u8
 }
 
-/// `a * b + c` rounded once, as torch's kernels compute it; the product of two float32 is exact in float64.
+/// `a * b + c` without rounding the product, as torch's kernels compute it: the product of two float32 is exact in float64.
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }

@@ -16,8 +16,9 @@ const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Fetches bytes from a peer.
 pub trait Remote: Send + Sync {
-    /// Starts to fetch a range and returns at once. `done` is called once, from another thread or before this returns, unless the
-    /// [`Fetch`] was dropped before. So the caller must hold no lock that `done` takes.
+    /// Starts to fetch a range and returns at once. `done` is called at most once, from another thread or before this returns. So
+    /// the caller must hold no lock that `done` takes. `done` is dropped without a call if the [`Fetch`] is dropped before, or if
+    /// the peer is closed.
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch;
 }
 

@@ -216,7 +216,8 @@ impl Loader {
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
 
-    /// Fails if an iteration gets no more batches: the loader was closed, or a newer iteration began.
+    /// Fails if an iteration gets no more batches: the loader was closed, a newer iteration began, or the place in the stream was
+    /// changed by `set_epoch` or `load_state`.
     pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
         self.lock().check(iteration)
     }

@@ -184,7 +184,7 @@ impl Recorder {
         kept.map(Recording::timeline)
     }
 
-    /// Whether a timeline is active.
+    /// Whether samples are recorded: a timeline is active and has not reached its limit.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -220,7 +220,7 @@ impl Recorder {
         }
         let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut() else { return };
-        // After the limit of samples, only moves into recorded batches matter.
+        // After the limit of samples, only moves out of recorded batches matter.
         if self.is_on() || from.batch <= kept.last_batch {
             kept.moves.push((from, to));
         }

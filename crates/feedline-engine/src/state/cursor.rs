@@ -1,7 +1,8 @@
 //! The place of a consumer in its stream, and its saved form.
 //!
-//! A cursor describes what the consumer has *received*, so it can be taken at every step at no cost (law 4). It counts from an
-//! offset over all ranks, so it can be loaded with another world size, batch size or number of threads.
+//! A cursor describes what the consumer has *received*, so it can be taken at every step at no cost (law 4). It loads with any
+//! number of threads. In strict order it also loads with another batch size and, without a reservoir, another world size, because it
+//! counts from an offset over all ranks.
 
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ pub enum Delivery {
     /// The sampler's order.
     #[default]
     Strict,
-    /// The order of a plan, identified by its fingerprint.
+    /// An order that was computed before the epoch (planned order or a replay), identified by its fingerprint.
     Planned(String),
     /// Another order, different on each rank.
     Any,

@@ -1,6 +1,7 @@
 //! The connection of one job, on the side of the node.
 //!
-//! Two threads: one receives the job's messages, the other sends segments, and a heartbeat if it has sent nothing for a second.
+//! Two threads: one receives the job's messages, the other sends segments or batches, and a heartbeat if it has sent
+//! nothing for a second.
 //! When the connection ends for any reason, the job is removed and its leases end (law 7).
 
 use std::collections::VecDeque;
