@@ -1,8 +1,8 @@
 //! The place of a consumer in its stream, and its saved form.
 //!
 //! A cursor describes what the consumer has *received*, so it can be taken at every step at no cost (law 4). It loads with any
-//! number of threads. In strict order it also loads with another batch size and, without a reservoir, another world size, because it
-//! counts from an offset over all ranks.
+//! number of threads. In strict order it also loads with another batch size and, without a reservoir, another world size, because
+//! it counts from an offset over all ranks.
 
 use std::sync::Arc;
 
