@@ -55,7 +55,7 @@ fn law_8_crops_of_cmyk_and_of_grey_mode_are_those_of_a_full_decode() {
         let ycck = encode_jpeg_as(JpegCoding::Optimised, &pixels, (93, 77, 4), 80, sampling).unwrap();
         check(&ycck, Mode::Rgb, 60, &mut numbers, &format!("YCCK {sampling:?}"));
         check(&ycck, Mode::Grey, 20, &mut numbers, &format!("YCCK as grey {sampling:?}"));
-        // The last byte of Adobe's segment says how colours are stored.
+        // The last byte of Adobe's segment is the colour transform.
         let adobe = ycck.windows(5).position(|window| window == b"Adobe").unwrap();
         let mut cmyk = ycck;
         cmyk[adobe + 11] = 0;

@@ -224,7 +224,7 @@ impl Drop for Decompressor<'_> {
 
 /// The callback of libjpeg for each MCU: writes its blocks, or returns 0 if there is none.
 extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
-    // SAFETY: C8, these are the `mcus` that were handed over, and nobody else uses them while this function runs.
+    // SAFETY: C8, this is the pointer that `take_coefficients` passed, and nothing else uses it while this function runs.
     let mcus = unsafe { &mut *mcus.cast::<Mcus<'_>>() };
     // SAFETY: C8, as many blocks as an MCU has.
     let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.blocks_in_each()) };

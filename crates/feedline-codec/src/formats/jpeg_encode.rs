@@ -30,7 +30,7 @@ pub enum JpegCoding {
     Baseline,
     /// One scan, Huffman, tables made for the picture.
     Optimised,
-    /// One scan, Huffman, a restart every so many MCUs.
+    /// One scan, Huffman, with a restart marker after this many MCUs.
     Restarts(u16),
     /// Extended sequential: as baseline, with quantisers of 16 bits where quality is low.
     Extended,
@@ -77,7 +77,7 @@ pub(crate) fn encode(
         return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
     };
     // The bytes are copied, so that the rest of the crate only sees memory of Rust's allocator.
-    // SAFETY: C4, the shim hands over `len` initialised bytes, which nobody else knows of.
+    // SAFETY: C4, the shim returns `len` initialised bytes and keeps no pointer to them.
     let encoded = unsafe { std::slice::from_raw_parts(owned.as_ptr(), len) }.to_vec();
     // SAFETY: C4, freed once, and not used after.
     unsafe { fl_jpeg_free_bytes(owned.as_ptr()) };

@@ -96,7 +96,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
     Ok(())
 }
 
-/// Whether a BMP has 8 bits per pixel, uncompressed. `image` panics if asked for the indices of others.
+/// Whether a BMP has 8 bits per pixel, uncompressed. `image` panics if the indices of other files are requested.
 fn has_plain_indices(bytes: &[u8]) -> bool {
     let at = |range| bytes.get(range).unwrap_or_default();
     match at(14..18) {

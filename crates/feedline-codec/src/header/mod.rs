@@ -46,7 +46,7 @@ impl Header {
         Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
     }
 
-    /// Approximate peak memory of decoding a crop, in bytes: the pixels, and what the decoder holds besides.
+    /// Approximate peak memory of decoding a crop, in bytes: the pixels and the decoder's own memory.
     pub fn decode_bytes(&self, crop: Rect, channels: u8, exif: bool) -> u64 {
         let area = u64::from(self.width) * u64::from(self.height);
         let part = match self.format {

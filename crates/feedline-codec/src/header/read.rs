@@ -59,7 +59,7 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
     }
 }
 
-/// Walks the segments up to the frame header, which also says whether the file is progressive. EXIF comes before it in all files
+/// Walks the segments up to the frame header, which also tells whether the file is progressive. EXIF comes before it in all files
 /// seen, so nothing after it is read.
 fn jpeg(bytes: &[u8]) -> Result<Option<(HeaderFields<'_>, bool)>, CodecError> {
     let mut at = 2;

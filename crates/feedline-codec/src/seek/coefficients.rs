@@ -171,7 +171,7 @@ fn is_end(place: usize) -> bool {
     place == 64 || place > END
 }
 
-/// Coefficients that a symbol skips, and bits of the value behind it.
+/// The number of coefficients that a symbol skips, and of the bits of the value after it.
 fn skip_and_size(symbol: u8) -> (usize, u32) {
     match (usize::from(symbol >> 4), u32::from(symbol & 15)) {
         // ZRL: sixteen zeros. `put` counts the last of them itself. Other symbols without a value end the block (EOB).

@@ -89,7 +89,7 @@ impl JpegIndex {
         Ok(Cut { rect, rows, groups, bytes: self.scan + first / 8..self.scan + last.div_ceil(8) })
     }
 
-    /// The MCUs that hold what a crop of the stored picture is made of.
+    /// The MCUs that a crop of the stored picture depends on.
     pub(super) fn extent_around(&self, crop: Rect) -> Result<Extent, BadIndex> {
         self.frame.extent_around(crop).ok_or_else(BadIndex::of_crop)
     }

@@ -163,7 +163,7 @@ impl Tokens {
         self.add(code, zeros, value);
     }
 
-    /// Adds a value of at most 15 bits behind at most 15 zeros.
+    /// Adds a value of at most 15 bits after at most 15 zeros.
     fn add(&mut self, code: usize, zeros: u8, value: i16) {
         let value = i32::from(value);
         // The category of T.81: the number of bits of the magnitude. Negative values are stored minus one, in that many bits.

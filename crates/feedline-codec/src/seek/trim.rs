@@ -1,4 +1,4 @@
-//! Extracts from a file only what a crop needs.
+//! Extracts the data of a crop from a file.
 //!
 //! In: an index, a crop of the stored picture, and the bytes of the file that contain the crop. Out: the bytes of a
 //! [`Trimmed`](super::Trimmed) picture. For stored pixels they are those of the crop. For a JPEG at full size they are the bits of
@@ -18,7 +18,7 @@ use crate::rect::Rect;
 use crate::scale::Scale;
 
 impl SeekIndex {
-    /// Extracts what a crop of the stored picture needs at a scale. `bytes` begin at `offset` of the file.
+    /// Extracts the data of a crop of the stored picture at a scale. `bytes` begin at `offset` of the file.
     pub(crate) fn trim_stored(
         &self,
         crop: Rect,

@@ -18,7 +18,7 @@ const CANCEL_POLL: Duration = Duration::from_millis(50);
 const SPINS: u32 = 2000;
 const MAX_MS: f64 = 3_600_000.0;
 
-/// Takes as long as its list says for each sample. The scheduler is not told; it has to learn the costs.
+/// Takes the time in its list for each sample. The scheduler does not see the list and has to learn the costs.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -107,7 +107,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Without it the writer would wait for a sample that nobody prepares.
+/// Cancels the token if its thread panics. Otherwise the writer would wait forever for the sample of that thread.
 struct StopIfPanicking<'a>(&'a Cancel);
 
 impl Drop for StopIfPanicking<'_> {

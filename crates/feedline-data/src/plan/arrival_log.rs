@@ -122,7 +122,7 @@ fn read_title(reader: &mut impl BufRead) -> Option<Title> {
 pub(super) struct Logged(BTreeMap<(Epoch, u64), Vec<u64>>);
 
 impl Logged {
-    /// Reads a log of `plan` from bytes. The error says what is wrong.
+    /// Reads a log of `plan` from bytes. The error describes the problem.
     pub(super) fn read(bytes: &[u8], plan: &Plan) -> Result<Self, String> {
         let mut lines = BufReader::new(bytes);
         let title = read_title(&mut lines).ok_or("it is not a log of arrivals")?;

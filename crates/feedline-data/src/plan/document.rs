@@ -71,7 +71,7 @@ impl Document {
             nested.insert("ops".to_owned(), self.ops.clone().into());
         }
         nested.insert("run".to_owned(), toml::Value::Table(config));
-        write!(text, "\n{}", as_text(&nested)).expect("a string grows");
+        write!(text, "\n{}", as_text(&nested)).expect("writing to a string cannot fail");
         text
     }
 

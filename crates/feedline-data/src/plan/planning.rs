@@ -128,7 +128,7 @@ impl Plan {
         let max_displacement = self.max_displacement();
         // Many short epochs, or a few long ones, within fixed limits.
         let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(MIN_KEPT_EPOCHS, MAX_KEPT_EPOCHS);
-        let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
+        let most = NonZeroUsize::new(most as usize).expect("at least MIN_KEPT_EPOCHS are kept");
         Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
     }
 
@@ -143,7 +143,7 @@ impl Plan {
         self.planning.is_some()
     }
 
-    /// Whether the order of delivery is decided while the plan runs, by what is ready first.
+    /// Whether the order of delivery is decided while the plan runs: the sample that is ready first comes first.
     pub fn is_in_arrival_order(&self) -> bool {
         self.settings().order.is_decided_while_running() && self.planning.is_none()
     }

@@ -20,11 +20,11 @@ impl Plan {
     pub fn sizes(&self) -> &[u64] {
         self.sizes.get_or_init(|| {
             let sizes: Result<_, Cancelled> = self.look_up_sizes(&Cancel::default());
-            sizes.expect("nobody cancels it")
+            sizes.expect("this token is never cancelled")
         })
     }
 
-    /// Looks up bytes and elements. Stops if cancelled, or if a peer would have to be asked for each sample.
+    /// Looks up bytes and elements. Stops if cancelled. Does nothing if each sample would need a request to a peer.
     pub fn find_sizes(&self, cancel: &Cancel) {
         if !self.is_near() {
             return;

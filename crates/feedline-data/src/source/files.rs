@@ -14,7 +14,7 @@ use crate::batch::{FieldTypes, Kind};
 use crate::dtype::Dtype;
 use crate::store::DiskStore;
 
-/// Samples made of listed files, in the order of the lists.
+/// Samples from listed files, in the order of the lists.
 #[derive(Debug)]
 pub struct FilesSource {
     store: DiskStore,

@@ -224,7 +224,7 @@ fn frequent_kinds(skipped: &BTreeMap<String, u64>) -> String {
     let mut text = String::new();
     for (ending, count) in kinds.iter().take(MAX_NAMED) {
         let comma = if text.is_empty() { "" } else { ", " };
-        write!(text, "{comma}{count} {ending}").expect("a string grows");
+        write!(text, "{comma}{count} {ending}").expect("writing to a string cannot fail");
     }
     if kinds.len() > MAX_NAMED { text + ", ..." } else { text }
 }

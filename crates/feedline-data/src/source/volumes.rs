@@ -84,7 +84,7 @@ impl VolumesSource {
         Ok(Self { skipped, ..Self::new(Some(root.to_owned()), store, images, labels)? })
     }
 
-    /// Listed volumes, with as many labels.
+    /// Listed volumes. Labels, if any, have the same number.
     pub fn listed(images: Vec<String>, labels: Option<Vec<String>>) -> Result<Self, SourceError> {
         if images.is_empty() {
             return Err(SourceError::Parameter("volumes(): the list is empty".to_owned()));

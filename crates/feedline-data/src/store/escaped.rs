@@ -31,7 +31,7 @@ pub fn escaped(name: &[u8]) -> Cow<'_, str> {
         }
         // These bytes are never ASCII, so their escapes are all from 0x80 on.
         for byte in chunk.invalid() {
-            write!(text, "\\x{byte:02x}").expect("a string grows");
+            write!(text, "\\x{byte:02x}").expect("writing to a string cannot fail");
         }
     }
     text.into()

@@ -158,7 +158,7 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     let mut left_out = String::new();
     for (field, count) in counts.iter().filter(|(_, count)| **count < samples) {
         let comma = if left_out.is_empty() { "" } else { ", " };
-        write!(left_out, "{comma}{field:?} (in {count})").expect("a string grows");
+        write!(left_out, "{comma}{field:?} (in {count})").expect("writing to a string cannot fail");
     }
     if types.iter().next().is_none() {
         return Err(SourceError::NoCommonField { samples, fields: left_out });

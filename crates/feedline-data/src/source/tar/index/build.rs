@@ -73,7 +73,7 @@ impl Builder {
         self.entries.len() as u64
     }
 
-    /// Adds a sample. The error says what is wrong with it.
+    /// Adds a sample. The error describes its problem.
     pub(crate) fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
         let SampleFacts { key, label, members } = sample;
         let number = self.samples();

@@ -1,4 +1,4 @@
-//! Repairs the checksums of any bytes, as an attacker could. For tests of the checks behind the checksums.
+//! Repairs the checksums of any bytes, as an attacker could. For tests of the checks that follow the checksums.
 
 use std::ops::Range;
 

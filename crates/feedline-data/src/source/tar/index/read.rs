@@ -36,7 +36,7 @@ pub(crate) struct NameRecord {
 /// Why a part of an index could not be read.
 #[derive(Debug)]
 pub(crate) enum IndexError {
-    /// The bytes are not what was written.
+    /// The bytes differ from those that were written.
     Damaged,
     /// It could not be read.
     Store(StoreError),
@@ -112,7 +112,7 @@ impl Index {
         Ok(if xxh3_64(&bytes) == hash { serde_json::from_slice(&bytes).ok() } else { None })
     }
 
-    /// Whether headers spread over the shard are those that were indexed.
+    /// Whether headers spread over the shard still have the indexed hash.
     pub(crate) fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
         // `headers_hash` takes an iterator of store errors only, so a damaged entry is noted here and ends the iteration.
         let mut damaged = None;
