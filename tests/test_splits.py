@@ -25,7 +25,7 @@ def unbalanced(count: int = 120) -> fl.Source:
 
 
 def counts(source: fl.Source) -> Counter[int]:
-    assert source.labels is not None
+    assert isinstance(source.labels, np.ndarray), "one array, because all labels have the same shape"
     return Counter(source.labels.tolist())
 
 

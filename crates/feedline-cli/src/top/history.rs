@@ -30,7 +30,7 @@ impl History {
         Self(VecDeque::from([stats]))
     }
 
-    /// Adds an entry, and removes those that are too old for any rate.
+    /// Adds an entry, and removes entries that are too old for any rate.
     pub(super) fn add(&mut self, stats: Value) {
         let now = number(&stats, "/seconds");
         self.0.push_back(stats);

@@ -101,7 +101,7 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
     Some((Change::Cache { form, ram: None, disk: Some(bytes) }, note))
 }
 
-/// The form that makes the job fastest among those that fit.
+/// Of the forms that fit into the cache, the one with the fastest job.
 fn best(plan: &Plan, parts: &Parts, room: f64) -> Option<(CacheForm, u64)> {
     let points = cache_points(plan, parts).into_iter().filter(|point| (point.bytes as f64) < room);
     let rate = |form| parts.with_cached(plan.cut_of(form).0).times().samples_per_second();

@@ -8,8 +8,8 @@
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
 //! - `predict.rs` computes what a sample needs of each resource; `cores.rs` estimates the available cores, `core_share.rs` how
 //!   steady they were
-//! - `evidence.rs` is what is known of a job; only `verdict.rs` decides the bottleneck
-//! - `remedy.rs` lists remedies; `alternative.rs` those that must be measured first, `cached.rs` and `packed.rs` two of them;
+//! - `evidence.rs` holds the measurements of a job; only `verdict.rs` decides the bottleneck
+//! - `remedy.rs` lists remedies; `alternative.rs` measures remedies that need a trial; `cached.rs` and `packed.rs` are two such remedies;
 //!   `tried.rs` tries a remedy, `trial.rs` runs it and leaves nothing behind; `progress.rs` reports progress
 //! - `tables.rs` measures scaling; `life.rs` is a timeline; `diagnosis.rs` does all of this; `run_report.rs` reports on a run
 //!   without measurements, `foreign_report.rs` on another loader

@@ -62,7 +62,7 @@ pub(super) enum Fault {
         ordinal: Ordinal,
         /// How many are missing.
         missing: u64,
-        /// How many should be: those that are dropped at the end.
+        /// The expected number: samples dropped at the end of the epoch.
         dropped: u64,
     },
     /// The wrong number of samples is marked as padding.

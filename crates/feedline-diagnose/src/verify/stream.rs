@@ -129,7 +129,7 @@ pub(super) fn collect_epoch(
     Ok((found, has_ended))
 }
 
-/// The fields of a sample, without those that identify it.
+/// The fields of a sample, except for `index`, `key` and the like, which identify it.
 fn value_fields(loader: &Loader) -> Vec<Arc<str>> {
     let delivered = loader.plan().delivered().iter();
     delivered.filter(|name| !matches!(&***name, "index" | "padded")).cloned().collect()

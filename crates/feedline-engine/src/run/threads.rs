@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedline_memory::{Condvar, Mutex};
 
-/// The threads of a run, and a count of those that still run.
+/// The threads of a run, and the number of threads that still run.
 #[derive(Debug)]
 pub(super) struct Threads {
     handles: Mutex<Vec<JoinHandle<()>>>,

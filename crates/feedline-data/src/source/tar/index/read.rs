@@ -36,7 +36,7 @@ pub(crate) struct NameRecord {
 /// Why a part of an index could not be read.
 #[derive(Debug)]
 pub(crate) enum IndexError {
-    /// The bytes differ from those that were written.
+    /// The bytes were changed after the index was written.
     Damaged,
     /// It could not be read.
     Store(StoreError),
