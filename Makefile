@@ -16,6 +16,9 @@ STORAGE ?=
 SHAPES ?= ../shared/data/kits19/shapes.json
 SCHEDULE ?=
 
+# What bench-torch is told further, such as --rows tokens,starts or --quick.
+TORCH ?=
+
 # Processes that run the Python tests at once: most of these wait.
 TESTERS ?= 4
 
@@ -26,7 +29,7 @@ NETWORKS ?= 100
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor docs clean
+.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor bench-torch docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -129,6 +132,10 @@ bench-share: $(VENV)/dev $(VENV)/installed  ## jobs that share; sequential reads
 
 bench-doctor: $(VENV)/dev $(VENV)/installed  ## verdicts, predictions and remedies of the doctor against what then happens (half an hour)
 	$(BIN)/python -m bench.doctor
+
+bench-torch: $(VENV)/dev $(VENV)/installed  ## feedline.torch.DataLoader against torch's DataLoader and SPDL on unchanged datasets (half an hour)
+	@$(BIN)/pip install -q pyarrow
+	$(BIN)/python -m bench.torch_loader $(firstword $(DATA)) $(TORCH)
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

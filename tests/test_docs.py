@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import feedline as fl
+import feedline.torch
 from feedline import ops, testing
 
 ROOT = Path(__file__).parent.parent
@@ -71,9 +73,11 @@ def test_the_examples_of_docstrings_run(data: Path, monkeypatch: pytest.MonkeyPa
         "loader": job,
         "torch_loader": [[1, 2]] * 4,
         "train_step": lambda batch: time.sleep(0.002),
+        "feedline": fl,
+        "torch": torch,
     }
     tried = 0
-    modules = ["feedline", *(found.name for found in pkgutil.iter_modules(fl.__path__, "feedline."))]
+    modules = ["feedline", *(found.name for found in pkgutil.walk_packages(fl.__path__, "feedline."))]
     for name in modules:
         if name not in ("feedline.__main__", "feedline._feedline"):
             module = importlib.import_module(name)
@@ -87,7 +91,7 @@ def test_the_examples_of_docstrings_run(data: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_example_of_a_docstring_is_skipped() -> None:
-    skipped = {path.name: path.read_text().count("doctest: +SKIP") for path in (ROOT / "python/feedline").glob("*.py")}
+    skipped = {path.name: path.read_text().count("doctest: +SKIP") for path in (ROOT / "python/feedline").rglob("*.py")}
     assert {name: count for name, count in skipped.items() if count} == {}
 
 

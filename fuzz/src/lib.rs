@@ -20,6 +20,7 @@ pub mod tar;
 pub mod trimmed;
 pub mod volume;
 pub mod wire;
+pub mod worker_reply;
 
 mod memory;
 mod mutate;
@@ -50,7 +51,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
@@ -60,6 +61,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },
     Target { name: "wire", run: wire::run, seeds: wire::seeds },
+    Target { name: "worker_reply", run: worker_reply::run, seeds: worker_reply::seeds },
     Target { name: "plan", run: plan::run, seeds: plan::seeds },
     Target { name: "state", run: state::run, seeds: state::seeds },
     Target { name: "costs", run: costs::run, seeds: costs::seeds },

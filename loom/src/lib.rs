@@ -19,7 +19,7 @@ mod pool;
 #[path = "../../crates/feedline-memory/src/slab.rs"]
 mod slab;
 
-pub use allocation::Allocation;
+pub use allocation::{Allocation, Sharing};
 pub use layout::SlabLayout;
 pub use open::{OpenSlab, SlotWriter};
 pub use pool::Pool;

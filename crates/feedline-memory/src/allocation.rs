@@ -1,13 +1,14 @@
 //! One block of zeroed memory: on the heap, or shared with other processes. Heap blocks are aligned for SIMD, and large ones for
 //! huge pages.
 //!
-//! Always true: M1 of the crate doc. Only this process can write shared memory. Other processes get a descriptor with which they
-//! can read it or map a private copy, and nobody can change its length.
+//! Always true: M1 of the crate doc. Other processes get a descriptor of shared memory. With it they can read the memory or map a
+//! private copy, and write to it only if it was allocated for [`Sharing::Writers`]. Nobody can change its length.
 
 use std::alloc::{self, Layout};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -17,12 +18,29 @@ const SMALL_ALIGNMENT: usize = 64;
 /// From this size on memory is aligned to huge pages and requested as such.
 const HUGE_PAGE: usize = 2 << 20;
 
+/// The number of the next shared allocation.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// Who else may use memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody: the memory is on the heap.
+    Private,
+    /// Other processes may read it.
+    Readers,
+    /// Other processes may also write to it (M6).
+    Writers,
+}
+
 /// Owned bytes whose address does not change.
 #[derive(Debug)]
 pub struct Allocation {
     start: NonNull<u8>,
     len: usize,
     kind: Backing,
+    /// Different for all shared allocations of this process, so that another process can recognise memory that it has mapped. 0 on
+    /// the heap.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -48,11 +66,11 @@ impl Allocation {
             // SAFETY: M1; the range is ours and the advice changes no contents. Refusal is harmless: ordinary pages serve.
             unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) }.unwrap_or_default();
         }
-        Some(Self { start, len: layout.size(), kind: Backing::Heap(layout) })
+        Some(Self { start, len: layout.size(), kind: Backing::Heap(layout), number: 0 })
     }
 
     /// Allocates `len` zeroed bytes that other processes can map.
-    pub(crate) fn shared(len: usize) -> io::Result<Self> {
+    pub(crate) fn shared(len: usize, sharing: Sharing) -> io::Result<Self> {
         let len = len.max(1);
         let file = rustix::fs::memfd_create("feedline-slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Pages are allocated when they are first written, as on the heap.
@@ -61,8 +79,13 @@ impl Allocation {
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, &file, 0) }?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
-        let this = Self { start, len, kind: Backing::Shared(file) };
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        // Relaxed: only the numbers must differ.
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let this = Self { start, len, kind: Backing::Shared(file), number };
+        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if sharing != Sharing::Writers {
+            seals |= SealFlags::FUTURE_WRITE;
+        }
         rustix::fs::fcntl_add_seals(this.descriptor().expect("it is shared"), seals)?;
         Ok(this)
     }
@@ -73,6 +96,11 @@ impl Allocation {
             Backing::Heap(_) => None,
             Backing::Shared(file) => Some(file.as_fd()),
         }
+    }
+
+    /// The number of this shared allocation.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The address of the first byte.
@@ -110,7 +138,7 @@ mod tests {
     #[test]
     fn memory_is_zeroed_and_aligned() {
         for len in [0, 1, 63, 4096, HUGE_PAGE, HUGE_PAGE + 17] {
-            for memory in [Allocation::zeroed(len).unwrap(), Allocation::shared(len).unwrap()] {
+            for memory in [Allocation::zeroed(len).unwrap(), Allocation::shared(len, Sharing::Readers).unwrap()] {
                 assert!(memory.bytes().iter().all(|&byte| byte == 0));
                 assert_eq!(memory.start().as_ptr() as usize % SMALL_ALIGNMENT, 0);
                 assert_eq!(memory.len, len.max(1));
@@ -121,12 +149,12 @@ mod tests {
     #[test]
     fn memory_that_does_not_exist_is_refused() {
         assert!(Allocation::zeroed(isize::MAX as usize - HUGE_PAGE).is_none());
-        assert!(Allocation::shared(1 << 60).is_err());
+        assert!(Allocation::shared(1 << 60, Sharing::Readers).is_err());
     }
 
     #[test]
     fn nobody_else_can_write_to_shared_memory_or_change_its_length() {
-        let memory = Allocation::shared(4096).unwrap();
+        let memory = Allocation::shared(4096, Sharing::Readers).unwrap();
         let file = memory.descriptor().unwrap();
         assert!(rustix::io::pwrite(file, b"x", 0).is_err());
         assert!(rustix::fs::ftruncate(file, 1).is_err());
@@ -134,5 +162,15 @@ mod tests {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping touches nothing that exists; it is refused.
         assert!(unsafe { rustix::mm::mmap(ptr::null_mut(), 4096, access, MapFlags::SHARED, file, 0) }.is_err());
+    }
+
+    #[test]
+    fn workers_can_write_but_not_change_the_length() {
+        let memory = Allocation::shared(4096, Sharing::Writers).unwrap();
+        let file = memory.descriptor().unwrap();
+        assert_eq!(rustix::io::pwrite(file, b"x", 7).unwrap(), 1);
+        assert_eq!(memory.bytes()[7], b'x');
+        assert!(rustix::fs::ftruncate(file, 1).is_err());
+        assert_ne!(memory.number(), Allocation::shared(1, Sharing::Writers).unwrap().number());
     }
 }

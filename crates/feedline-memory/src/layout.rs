@@ -40,7 +40,7 @@ impl SlabLayout {
     }
 
     /// Number of regions.
-    pub(crate) fn regions(&self) -> usize {
+    pub fn regions(&self) -> usize {
         self.regions.len()
     }
 

@@ -13,6 +13,8 @@
 //!   [`SlabLayout`] keeps regions disjoint and inside its `total_bytes`.
 //! - **M3** A slot is claimed at most once in the life of an open slab, so at most one [`SlotWriter`] reaches it.
 //! - **M4** A [`Slab`] is made only from the last reference to an open slab, so no writer exists beside it.
+//! - **M6** Another process that has mapped a slab for writing writes only to the slots of a [`SlotWriter`] that waits for it. A
+//!   process that breaks this can damage batches, but not this process: the bytes have no invalid values.
 
 mod allocation;
 mod allocator;
@@ -27,12 +29,12 @@ mod sync;
 mod view;
 mod views;
 
-pub use allocation::Allocation;
+pub use allocation::{Allocation, Sharing};
 pub use allocator::MappingAllocator;
 pub use copy::copy_streaming;
 pub use layout::SlabLayout;
 pub use lock::{Condvar, Mutex, MutexGuard, RwLock};
-pub use open::{OpenSlab, SlotWriter};
+pub use open::{OpenSlab, SharedSlab, SlotWriter};
 pub use pool::Pool;
 pub use slab::Slab;
 pub use span::Span;

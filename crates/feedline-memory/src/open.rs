@@ -3,6 +3,7 @@
 //! Always true: M3 and M4 of the crate doc. What is *not* done here: counting filled slots, which the engine does.
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 use crate::pool::PoolInner;
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -67,7 +68,26 @@ pub struct SlotWriter {
     slots: Range<usize>,
 }
 
+/// A slab that another process can map, to write to the slots of a writer.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSlab<'a> {
+    /// Different for each allocation. A reused slab keeps its number.
+    pub number: u64,
+    /// For the other process to map.
+    pub descriptor: BorrowedFd<'a>,
+    /// Where the slots are.
+    pub layout: &'a SlabLayout,
+}
+
 impl SlotWriter {
+    /// The slab of the slots, if other processes can map it. Another process may write to the slots of this writer until the caller
+    /// uses or drops the writer (M6).
+    pub fn shared_slab(&mut self) -> Option<SharedSlab<'_>> {
+        let memory = self.open.memory.as_ref().expect("memory stays while a writer exists: M4");
+        let descriptor = memory.descriptor()?;
+        Some(SharedSlab { number: memory.number(), descriptor, layout: &self.open.pool.layout })
+    }
+
     /// The slots this writer has claimed.
     #[cfg(test)]
     pub(crate) fn slots(&self) -> Range<usize> {

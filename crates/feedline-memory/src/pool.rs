@@ -5,7 +5,7 @@
 //! memory.
 
 use crate::sync::{Arc, Mutex};
-use crate::{Allocation, OpenSlab, SlabLayout};
+use crate::{Allocation, OpenSlab, Sharing, SlabLayout};
 
 /// Hands out slabs and takes their memory back.
 #[derive(Clone, Debug)]
@@ -14,22 +14,26 @@ pub struct Pool(Arc<PoolInner>);
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) layout: SlabLayout,
-    /// Whether other processes can map the memory.
-    is_shared: bool,
+    sharing: Sharing,
     max_spare: usize,
     /// Unused allocations.
     spare: Mutex<Vec<Allocation>>,
 }
 
 impl Pool {
-    /// A pool that keeps at most `max_spare` unused allocations.
+    /// A pool on the heap that keeps at most `max_spare` unused allocations.
     pub fn new(layout: SlabLayout, max_spare: usize) -> Self {
-        Self(Arc::new(PoolInner { layout, is_shared: false, max_spare, spare: Mutex::default() }))
+        Self::with_sharing(layout, max_spare, Sharing::Private)
     }
 
-    /// The same, with memory that other processes can map.
+    /// The same, with memory that other processes can map and read.
     pub fn shared(layout: SlabLayout, max_spare: usize) -> Self {
-        Self(Arc::new(PoolInner { layout, is_shared: true, max_spare, spare: Mutex::default() }))
+        Self::with_sharing(layout, max_spare, Sharing::Readers)
+    }
+
+    /// The same, with memory that others may use as `sharing` says.
+    pub fn with_sharing(layout: SlabLayout, max_spare: usize, sharing: Sharing) -> Self {
+        Self(Arc::new(PoolInner { layout, sharing, max_spare, spare: Mutex::default() }))
     }
 
     /// Opens a slab. Reused memory contains old bytes, so every slot that will be read must be written before the slab is sealed.
@@ -54,7 +58,10 @@ impl Pool {
 impl PoolInner {
     fn allocate(&self) -> Option<Allocation> {
         let bytes = self.layout.total_bytes();
-        if self.is_shared { Allocation::shared(bytes).ok() } else { Allocation::zeroed(bytes) }
+        match self.sharing {
+            Sharing::Private => Allocation::zeroed(bytes),
+            sharing => Allocation::shared(bytes, sharing).ok(),
+        }
     }
 
     fn take(&self) -> Option<Allocation> {

@@ -1,7 +1,9 @@
-//! Remote data behind the interfaces of the engine: object stores and storage servers as stores, the node of a machine as a feed.
+//! Remote data behind the interfaces of the engine: object stores and storage servers as stores, the node of a machine as a feed,
+//! worker processes as makers of samples.
 //! Also HTTP pages about nodes, storage servers and loaders.
 #![forbid(unsafe_code)]
 
+mod descriptors;
 pub mod http;
 pub mod loader;
 pub mod node;
@@ -10,6 +12,7 @@ mod remote_object;
 pub mod storage;
 pub mod tls;
 pub mod wire;
+pub mod worker;
 
 use feedline_data::plan::Registry;
 

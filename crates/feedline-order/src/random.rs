@@ -51,6 +51,8 @@ pub enum Purpose {
     Segments,
     /// The order of a segment in one round.
     Round,
+    /// The seeds of the random number generators in worker processes.
+    Worker,
     /// The draws of op number `n` of the chain.
     Op(u32),
 }
@@ -68,6 +70,7 @@ impl Purpose {
             Self::Drain => 8,
             Self::Segments => 9,
             Self::Round => 10,
+            Self::Worker => 11,
             // These numbers are part of the contract. To change one would change the data of users.
             Self::Op(op) => 1000 + u64::from(op),
         }

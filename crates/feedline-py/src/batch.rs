@@ -2,6 +2,7 @@
 
 use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::dtype::Dtype;
+use feedline_memory::Span;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -17,7 +18,7 @@ pub struct Array {
 
 enum BatchMemory {
     #[expect(dead_code, reason = "held, not read")]
-    Span(feedline_memory::Span),
+    Span(Span),
     #[expect(dead_code, reason = "held, not read")]
     Heap(Vec<u8>),
 }
@@ -68,16 +69,19 @@ fn typestr(dtype: Dtype) -> &'static str {
     }
 }
 
+/// An array over a region of a slab.
+pub(crate) fn region(py: Python<'_>, span: Span, dtype: Dtype, shape: Vec<usize>) -> PyResult<Bound<'_, Array>> {
+    // The address stays valid: moving a `Span` moves only its handle, not the memory.
+    let address = span.start().as_ptr() as usize;
+    Bound::new(py, Array { memory: BatchMemory::Span(span), address, dtype, shape })
+}
+
 /// A batch as a list of (name, array | list of arrays | list of texts).
 pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyList>> {
     let fields = PyList::empty(py);
     for field in batch.fields {
         let data = match field.data {
-            FieldData::Region { span, dtype, shape } => {
-                // The address stays valid: moving a `Span` moves only its handle, not the memory.
-                let address = span.start().as_ptr() as usize;
-                Bound::new(py, Array { memory: BatchMemory::Span(span), address, dtype, shape })?.into_any()
-            }
+            FieldData::Region { span, dtype, shape } => region(py, span, dtype, shape)?.into_any(),
             FieldData::Stacked { dtype, shape, bytes } => Bound::new(py, Array::owned(dtype, shape, bytes))?.into_any(),
             FieldData::List(values) => {
                 let list = PyList::empty(py);

@@ -9,8 +9,10 @@ use feedline_data::plan::PlanError;
 use feedline_data::source::SourceError;
 use feedline_data::store::StoreError;
 use feedline_engine::error::Error;
+use feedline_engine::supply::MakeError;
+use feedline_net::worker::WorkerException;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyBytes, PyType};
 
 /// An exception class of the package.
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
@@ -77,6 +79,14 @@ fn sample_error(py: Python<'_>, failure: &SampleFailure) -> PyResult<PyErr> {
         failure.op.as_deref(),
         chain(&*failure.cause),
     ))?;
+    let cause: &(dyn StdError + 'static) = &*failure.cause;
+    // Python turns these into the exception of the dataset, or into an error about the worker.
+    if let Some(WorkerException(pickled)) = cause.downcast_ref() {
+        exception.setattr("pickled", PyBytes::new(py, pickled))?;
+    }
+    if let Some(MakeError::WorkerLost { worker, .. }) = cause.downcast_ref() {
+        exception.setattr("worker", worker)?;
+    }
     let raised = PyErr::from_value(exception);
     if let Some(map) = map_failure(&*failure.cause) {
         raised.set_cause(py, Some(map.error.clone_ref(py)));

@@ -8,6 +8,7 @@ mod buffer;
 mod convert;
 mod doctor;
 mod errors;
+mod given;
 mod loader;
 mod log;
 mod logging;
@@ -33,6 +34,8 @@ mod _feedline {
     use super::batch::Array;
     #[pymodule_export]
     use super::doctor::{Diagnosis, bounds, foreign_report};
+    #[pymodule_export]
+    use super::given::{GivenLoader, SampleSeeds, random_words, seed_random};
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use feedline_data::dtype::array_bytes;
 use feedline_data::source::{
-    ArraySource, FilesSource, Labels, Opener, Part, Source as CoreSource, Stratum, SubsetSource, SyntheticSource,
+    ArraySource, DatasetSource, FilesSource, Labels, Opener, Part, Source as CoreSource, Stratum, SubsetSource,
+    SyntheticSource,
 };
 use feedline_order::{Ordinal, SampleId};
 use pyo3::prelude::*;
@@ -73,6 +74,12 @@ impl Source {
         let opened = ArraySource::in_memory(memory, dtype, &shape, labels(py, label_parts)?)
             .and_then(|source| source.with_field(field));
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
+    }
+
+    /// Samples of a Python dataset, made by worker processes.
+    #[staticmethod]
+    fn dataset(samples: u64, name: String) -> Self {
+        Self(Arc::new(DatasetSource::new(samples, name)))
     }
 
     /// Samples that are computed from their index.

@@ -1,4 +1,7 @@
 //! How each field of a batch is delivered: as a region of the slab, or as separate values.
+//!
+//! A plan has one layout. Batches of a Python dataset have more: the arrays of its samples are known only once the first sample was
+//! made. Their regions, the *leaves*, follow those of the plan's fields.
 
 use std::sync::Arc;
 
@@ -25,10 +28,20 @@ pub enum FieldForm {
     List,
 }
 
-/// The fields of a batch, in the order of the plan.
+/// An array of each sample that a worker process writes straight into the slab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape of one sample.
+    pub shape: Vec<usize>,
+}
+
+/// The fields of a batch, in the order of the plan, and its leaves.
 #[derive(Clone, Debug)]
 pub struct BatchLayout {
     fields: Vec<(Arc<str>, FieldForm)>,
+    leaves: Vec<Leaf>,
     slab: SlabLayout,
 }
 
@@ -62,7 +75,27 @@ impl BatchLayout {
             fields.push((Arc::clone(name), form));
         }
         let slab = SlabLayout::new(batch_size, &slot_bytes).ok_or_else(too_large)?;
-        Ok(Self { fields, slab })
+        Ok(Self { fields, leaves: Vec::new(), slab })
+    }
+
+    /// The same fields for `slots` samples, with leaves. `None` if that exceeds the address space.
+    #[must_use]
+    pub fn with_leaves(&self, leaves: Vec<Leaf>, slots: usize) -> Option<Self> {
+        let fields = (0..self.leaf_region(0)).map(|region| Some(self.slab.slot_bytes(region)));
+        let own = leaves.iter().map(|leaf| array_bytes(leaf.dtype, &leaf.shape));
+        let slot_bytes = fields.chain(own).collect::<Option<Vec<usize>>>()?;
+        let slab = SlabLayout::new(slots, &slot_bytes)?;
+        Some(Self { fields: self.fields.clone(), leaves, slab })
+    }
+
+    /// The leaves, in order.
+    pub fn leaves(&self) -> &[Leaf] {
+        &self.leaves
+    }
+
+    /// The region of leaf `number`.
+    pub fn leaf_region(&self, number: usize) -> usize {
+        self.slab.regions() - self.leaves.len() + number
     }
 
     /// Names and forms in order.

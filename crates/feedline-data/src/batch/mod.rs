@@ -12,7 +12,7 @@ mod volume;
 
 pub use delivered::{Batch, BatchField, FieldData, RaggedError, stack};
 pub use kind::{Axes, FieldTypes, Kind, PixelKind, VolumeKind};
-pub use layout::{BatchLayout, FieldForm};
+pub use layout::{BatchLayout, FieldForm, Leaf};
 pub use sample::{FieldError, OutputError, Sample, Slot, Unslotted};
 pub(crate) use value::shrink;
 pub use value::{Encoded, EncodedContent, Excerpt, Memory, Pixels, Tensor, Value};

@@ -4,6 +4,7 @@
 //! the numbering of its samples. The numbering is fixed for its life and the same on every machine. A source reads no sample data.
 
 mod array;
+mod dataset;
 mod files;
 mod folder;
 mod labels;
@@ -21,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use array::{ArrayMemory, ArraySource};
+pub use dataset::{DATASET_FIELD, DatasetSource};
 pub use files::FilesSource;
 pub use folder::{FolderOptions, FolderSource};
 pub use labels::Labels;

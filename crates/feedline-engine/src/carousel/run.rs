@@ -20,7 +20,7 @@ use super::{BadSlot, JobId, Leased, Provenance, SegmentContent};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::metrics::{Phase, Snapshot, StallMeter};
-use crate::run::{Delivery, PositionRange, Run, RunContext, context_for, keep_costs};
+use crate::run::{BatchRequest, Delivery, PositionRange, Run, RunContext, context_for, keep_costs};
 use crate::state::JobProgress;
 use crate::supply::{Supply, supply_for};
 
@@ -338,7 +338,8 @@ impl Inner {
         for ordered in ordered {
             let positions = self.segments.positions(ordered.segment_round.segment);
             let positions = positions.start + ordered.skipped..positions.end;
-            self.run.request(PositionRange { epoch: Epoch(ordered.segment_round.round), positions });
+            let range = PositionRange { epoch: Epoch(ordered.segment_round.round), positions };
+            self.run.request(BatchRequest::Positions(range));
         }
         drop(requesting);
         self.notify();

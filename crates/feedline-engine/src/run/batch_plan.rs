@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_data::plan::Plan;
@@ -12,7 +13,7 @@ use feedline_order::Epoch;
 
 use crate::slot_ref::BatchSerial;
 use crate::state::Cursor;
-use crate::supply::Task;
+use crate::supply::{GivenBatch, Task};
 
 /// Consecutive positions of an epoch, requested as one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +29,17 @@ pub struct PositionRange {
 pub(super) enum BatchPlan {
     /// Every batch of the stream, one after the other.
     Stream,
-    /// Requested ranges by serial number.
-    Requested(BTreeMap<BatchSerial, PositionRange>),
+    /// Requested batches by serial number.
+    Requested(BTreeMap<BatchSerial, BatchRequest>),
+}
+
+/// A requested batch.
+#[derive(Clone, Debug)]
+pub enum BatchRequest {
+    /// The samples at consecutive positions.
+    Positions(PositionRange),
+    /// Samples that a sampler outside the engine has chosen.
+    Given(Arc<GivenBatch>),
 }
 
 /// The next batch to open.
@@ -37,6 +47,7 @@ pub(super) enum BatchPlan {
 pub(super) struct Upcoming {
     pub serial: BatchSerial,
     pub cursor: Cursor,
+    pub given: Option<Arc<GivenBatch>>,
 }
 
 impl BatchPlan {
@@ -48,22 +59,27 @@ impl BatchPlan {
                 // At the end of an epoch the cursor moves to the start of the next one.
                 let cursor = upcoming.cursor.clone().normalised(plan);
                 let len = plan.share(cursor.offset).batch_len(cursor.batches);
-                Some((Upcoming { serial, cursor }, len))
+                Some((Upcoming { serial, cursor, given: None }, len))
             }
-            Self::Requested(asked) => {
-                let PositionRange { epoch, positions } = asked.get(&serial)?;
-                let cursor = Cursor { offset: positions.start, ..Cursor::start_of(*epoch) };
-                Some((Upcoming { serial, cursor }, (positions.end - positions.start) as usize))
-            }
+            Self::Requested(asked) => match asked.get(&serial)? {
+                BatchRequest::Positions(PositionRange { epoch, positions }) => {
+                    let cursor = Cursor { offset: positions.start, ..Cursor::start_of(*epoch) };
+                    Some((Upcoming { serial, cursor, given: None }, (positions.end - positions.start) as usize))
+                }
+                BatchRequest::Given(given) => {
+                    let cursor = Cursor::start_of(given.epoch);
+                    Some((Upcoming { serial, cursor, given: Some(Arc::clone(given)) }, given.samples.len()))
+                }
+            },
         }
     }
 
-    /// Adds a range as batch number `serial`.
-    pub(super) fn request(&mut self, serial: BatchSerial, range: PositionRange) {
+    /// Adds a request as batch number `serial`.
+    pub(super) fn request(&mut self, serial: BatchSerial, batch: BatchRequest) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
             Self::Requested(asked) => {
-                asked.insert(serial, range);
+                asked.insert(serial, batch);
             }
         }
     }
@@ -83,6 +99,7 @@ impl Upcoming {
             batch: self.serial,
             epoch_path: self.cursor.epoch_path(plan),
             first_turn: self.cursor.next_turn(plan),
+            given: self.given.clone(),
             slots,
             asked: Instant::now(),
             writer: None,
@@ -96,7 +113,7 @@ impl Upcoming {
     pub(super) fn step(&mut self, batch_plan: &BatchPlan, plan: &Plan) -> Option<(Self, usize)> {
         let (this, len) = batch_plan.look_up(self, plan)?;
         let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
-        *self = Self { serial: this.serial.next(), cursor };
+        *self = Self { serial: this.serial.next(), cursor, given: None };
         Some((this, len))
     }
 }

@@ -88,6 +88,12 @@ impl Bookkeeping {
         self.began = Instant::now();
     }
 
+    /// Starts the loading stage of a sample that was made within `time`, which has passed.
+    pub(super) fn begin_made(&mut self, time: Duration) {
+        let now = Instant::now();
+        self.began = now.checked_sub(time).unwrap_or(now);
+    }
+
     /// Ends the loading stage of a sample that comes with the ops before `cut` applied. Returns how long loading took.
     pub(super) fn loaded(
         &mut self,

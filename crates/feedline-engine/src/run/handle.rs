@@ -15,7 +15,7 @@ use feedline_memory::{MutexGuard, Pool, Slab};
 use feedline_order::{Epoch, ShareIndex};
 
 use super::RunContext;
-use super::batch_plan::PositionRange;
+use super::batch_plan::BatchRequest;
 use super::open_batch::OpenBatch;
 use super::shared::{RunShared, RunState, SubstituteCount};
 use super::stuck::Stuck;
@@ -78,8 +78,8 @@ impl Run {
     }
 
     /// Requests a batch of an on-demand run. It comes after all earlier requests.
-    pub fn request(&self, range: PositionRange) {
-        self.shared.lock().window.request(range);
+    pub fn request(&self, batch: BatchRequest) {
+        self.shared.lock().window.request(batch);
         self.shared.open_ahead();
     }
 
@@ -220,6 +220,12 @@ impl Run {
     /// Number of preparer threads.
     pub fn workers(&self) -> usize {
         self.shared.lock().workers.len()
+    }
+
+    /// How many batches an on-demand run looks ahead of its consumer.
+    pub fn wanted_ahead(&self) -> usize {
+        let lookahead = self.shared.lock().lookahead;
+        lookahead.open_batches.max(usize::try_from(lookahead.batches_ahead).unwrap_or(usize::MAX))
     }
 
     /// Drops prepared work and continues from `cursor`.

@@ -16,6 +16,7 @@ mod placement;
 mod prepare;
 mod queue;
 mod shared;
+mod slabs;
 mod stall;
 mod strict_order;
 mod stuck;
@@ -24,7 +25,7 @@ mod window;
 mod work;
 mod worker_pool;
 
-pub use batch_plan::PositionRange;
+pub use batch_plan::{BatchRequest, PositionRange};
 pub use context::RunContext;
 pub(crate) use context::{context_for, keep_costs};
 pub use handle::{Delivery, Run};

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, RaggedError, Unslotted, stack};
+use feedline_data::batch::{Batch, BatchField, BatchLayout, FieldData, FieldForm, RaggedError, Unslotted, stack};
+use feedline_data::dtype::Dtype;
 use feedline_data::failure::SampleFailure;
 use feedline_data::memory::{Budget, HeldBytes};
-use feedline_data::plan::Plan;
 use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
 
 use super::batch_plan::Upcoming;
@@ -26,6 +26,7 @@ pub(super) struct OpenBatch {
     len: usize,
     missing: usize,
     slab: OpenSlab,
+    layout: Arc<BatchLayout>,
     loose: Vec<Option<Vec<Unslotted>>>,
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
@@ -41,7 +42,14 @@ pub(super) struct OpenBatch {
 
 impl OpenBatch {
     /// Opens a batch of `len` samples. Its memory is booked in `budget`.
-    pub(super) fn new(upcoming: &Upcoming, len: usize, slab: OpenSlab, budget: &Arc<Budget>, began: Instant) -> Self {
+    pub(super) fn new(
+        upcoming: &Upcoming,
+        len: usize,
+        slab: OpenSlab,
+        layout: Arc<BatchLayout>,
+        budget: &Arc<Budget>,
+        began: Instant,
+    ) -> Self {
         Self {
             serial: upcoming.serial,
             cursor: upcoming.cursor.clone(),
@@ -49,6 +57,7 @@ impl OpenBatch {
             missing: len,
             held: HeldBytes::new(budget, slab.layout().total_bytes() as u64),
             slab,
+            layout,
             loose: (0..len).map(|_| None).collect(),
             failure: None,
             substitutes: Vec::new(),
@@ -108,27 +117,30 @@ impl OpenBatch {
     }
 
     /// Seals the slab and builds the batch.
-    pub(super) fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
+    pub(super) fn assemble(self) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
         let slab =
             self.slab.seal().expect("writers are gone before their slots count as filled: see RunShared::settle");
         let slab = Arc::new(slab);
         let mut loose: Vec<std::vec::IntoIter<Unslotted>> =
             self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
-        let mut fields = Vec::with_capacity(plan.layout().fields().len());
-        for (name, form) in plan.layout().fields() {
+        let region = |number: usize, dtype: Dtype, shape: &[usize]| {
+            let start = slab.layout().region_range(number).start;
+            // A region lies contiguously in the slab: slot 0, slot 1, and so on. A short batch uses the first slots.
+            let span = Span::of_slab(&slab, start..start + self.len * slab.layout().slot_bytes(number));
+            FieldData::Region { span, dtype, shape: [&[self.len], shape].concat() }
+        };
+        let mut fields = Vec::with_capacity(self.layout.fields().len() + self.layout.leaves().len());
+        for (name, form) in self.layout.fields() {
             let data = match form {
-                FieldForm::Region { region, dtype, shape } => {
-                    let mut batch_shape = vec![self.len];
-                    batch_shape.extend(shape);
-                    let start = slab.layout().region_range(*region).start;
-                    // A region lies contiguously in the slab: slot 0, slot 1, and so on. A short batch uses the first slots.
-                    let span = Span::of_slab(&slab, start..start + self.len * slab.layout().slot_bytes(*region));
-                    FieldData::Region { span, dtype: *dtype, shape: batch_shape }
-                }
+                FieldForm::Region { region: number, dtype, shape } => region(*number, *dtype, shape),
                 FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
                 FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
             };
             fields.push(BatchField { name: Arc::clone(name), data });
+        }
+        for (number, leaf) in self.layout.leaves().iter().enumerate() {
+            let data = region(self.layout.leaf_region(number), leaf.dtype, &leaf.shape);
+            fields.push(BatchField { name: number.to_string().into(), data });
         }
         let batch = Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields };
         Ok((batch, slab))

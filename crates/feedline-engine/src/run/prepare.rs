@@ -4,12 +4,13 @@
 //! is a failure of that sample, not of the process.
 
 use std::error::Error as StdError;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_codec::CodecError;
-use feedline_data::batch::{FieldForm, Sample, Slot, Tensor, Unslotted, Value};
+use feedline_data::batch::{FieldForm, Memory, Sample, Slot, Tensor, Unslotted, Value};
 use feedline_data::cost::Costs;
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
@@ -17,13 +18,14 @@ use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::memory::{BatchNeed, Budget, Cancel, HeldBytes, NoMemory, Patience, Working, Workspace};
 use feedline_data::op::{FailedOp, OpError, OpRange};
 use feedline_data::plan::{OnError, Plan};
+use feedline_data::source::DATASET_FIELD;
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
 use super::bookkeeping::{Bookkeeping, SampleObserver};
 use super::worker_pool::MAX_PER_CORE;
 use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
-use crate::supply::{Loading, Reading, Supply, Task};
+use crate::supply::{Loading, Made, MakeError, Making, Reading, Supply, SupplyError, Task};
 
 /// Number of substitutes to try for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -140,8 +142,22 @@ impl Preparer {
     fn fill_all(&mut self, task: &mut Task) -> Outcome {
         let visits = self.plan.sequence().epoch(task.epoch_path.epoch);
         let mut report = Box::new(TaskReport::new(&self.budget));
+        let mut made = if self.supply.makes_samples() {
+            let requests = task.requests(&self.plan);
+            let slots = task.slots.clone();
+            match self.make(task, slots, &requests, &visits) {
+                Ok(made) => made.into_iter(),
+                Err(Stop::Failed(failure)) => {
+                    report.failure = Some(failure);
+                    return Outcome::Done(report);
+                }
+                Err(_) => return Outcome::Closed,
+            }
+        } else {
+            Vec::new().into_iter()
+        };
         for slot in task.slots.clone() {
-            match self.fill(task, slot, &visits, &mut report) {
+            match self.fill(task, slot, &visits, made.next(), &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
                 Err(Stop::ShortOfMemory(_)) => {
                     // The slots before this one are done and in the report.
@@ -166,10 +182,12 @@ impl Preparer {
         task: &mut Task,
         slot: usize,
         visits: &EpochSequence,
+        made: Option<Made>,
         report: &mut TaskReport,
     ) -> Result<Prepared, Stop> {
-        let place = self.plan.place(&task.epoch_path, task.turn(slot));
-        let first = match self.attempt(task, slot, place, visits, report) {
+        let wanted = task.request(&self.plan, visits, slot);
+        let place = wanted.0;
+        let first = match self.attempt(task, slot, wanted, visits, made, report) {
             Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
             Err(Stop::Failed(failure)) => failure,
             Err(stop) => return Err(stop),
@@ -178,13 +196,10 @@ impl Preparer {
             return Err(Stop::Failed(first));
         }
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
-            let sequence = self.plan.sequence();
-            let position = sequence.substitute(&task.epoch_path.share, task.epoch_path.epoch, place.position, attempt);
-            // The substitute takes the slot of the bad sample. Its sample and draws are those of its own position.
-            let other = Place { position, ..place };
-            match self.attempt(task, slot, other, visits, report) {
+            let other = task.substitute(&self.plan, visits, place, attempt);
+            match self.attempt(task, slot, other, visits, None, report) {
                 Ok(loose) => {
-                    let by = self.plan.source().id_at(visits.at(position).ordinal);
+                    let by = other.1.id;
                     tracing::warn!(bad = %first.key, reason = %chain(&*first.cause), "replaced a bad sample");
                     let by = self.plan.source().key(by).into_owned();
                     let substitute = Substitute { failure: first, by };
@@ -202,13 +217,17 @@ impl Preparer {
         &mut self,
         task: &mut Task,
         slot: usize,
-        place: Place,
+        (place, request): (Place, SampleRequest),
         visits: &EpochSequence,
+        mut made: Option<Made>,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
-        let request = self.plan.request_at(task.epoch_path.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
+            // A substitute was not made with the task. A sample whose memory was refused was dropped.
+            if made.is_none() && self.supply.makes_samples() {
+                made = self.make(task, slot..slot + 1, &[request], visits)?.pop();
+            }
             // A task with a cost is a slow sample. Its batch may not be open yet, so it must not block for memory (see
             // `strict_order.rs`).
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
@@ -217,7 +236,7 @@ impl Preparer {
                 Preparation { at: SlotRef { batch: task.batch, slot }, asked: task.asked, thread: self.number };
             let how = Attempt { request, place, reading, may_keep, preparation };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
-            match self.attempt_with(allotment, working, how, regions, report) {
+            match self.attempt_with(allotment, working, how, regions, made.take(), report) {
                 // The first attempt reserves memory as it goes. Each further attempt reserves at the start what the one before
                 // lacked. If that is refused too, the sample is not due, and its task is put back.
                 Err(Stop::ShortOfMemory(bytes)) if patience == Patience::Waits && allotment < bytes => {
@@ -237,12 +256,13 @@ impl Preparer {
         working: Working,
         how: Attempt,
         regions: Option<Vec<&mut [u8]>>,
+        made: Option<Made>,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
         let Attempt { request, place, .. } = how;
         self.books.begin_sample();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, request, place))?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, made, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         // Values outside the slot stay in memory after this attempt. Their booked bytes move from the workspace to the report.
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Unslotted::content_bytes).sum());
@@ -272,24 +292,31 @@ impl Preparer {
         &mut self,
         regions: Option<Vec<&mut [u8]>>,
         how: Attempt,
+        made: Option<Made>,
         report: &mut TaskReport,
     ) -> Result<Vec<Unslotted>, Stop> {
         let Attempt { request, place, reading, may_keep, preparation } = how;
         let plan = Arc::clone(&self.plan);
         let mut sample = declared(&plan, regions);
         let work_hint = self.supply.work_hint(request);
-        self.books.begin_loading();
+        match &made {
+            Some(made) => self.books.begin_made(made.time),
+            None => self.books.begin_loading(),
+        }
         // Not after `Stale`: a sample to cache is loaded with its seek index, which would be wrong again.
         let may_keep = may_keep && reading == Reading::Trimmed;
         let keeping = if may_keep { self.supply.keeps(request, &self.metrics) } else { None };
-        let loaded = self.supply.load(Loading {
-            request,
-            // A cached sample must be whole, because other epochs need other parts of it.
-            reading: if keeping.is_some() { Reading::Complete } else { reading },
-            sample: &mut sample,
-            workspace: &mut self.workspace,
-            metrics: &self.metrics,
-        });
+        let loaded = match made {
+            Some(made) => self.take_made(made, &mut sample, request, place)?,
+            None => self.supply.load(Loading {
+                request,
+                // A cached sample must be whole, because other epochs need other parts of it.
+                reading: if keeping.is_some() { Reading::Complete } else { reading },
+                sample: &mut sample,
+                workspace: &mut self.workspace,
+                metrics: &self.metrics,
+            }),
+        };
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, request, place),
             other => self.failure(request, place, Box::new(other)),
@@ -321,6 +348,44 @@ impl Preparer {
         Ok(finished)
     }
 
+    /// Makes samples of a task, straight into their slots where possible.
+    fn make(
+        &mut self,
+        task: &mut Task,
+        slots: Range<usize>,
+        samples: &[SampleRequest],
+        visits: &EpochSequence,
+    ) -> Result<Vec<Made>, Stop> {
+        let (first, cancel) = (slots.start, self.workspace.cancel().clone());
+        let made = self.supply.make(Making { worker: self.number, samples, slots, task, cancel: &cancel });
+        made.map_err(|error| {
+            let at = match error {
+                MakeError::Cancelled => return Stop::Cancelled,
+                MakeError::WorkerLost { sample, .. } => sample.min(samples.len() - 1),
+                MakeError::Answer { .. } => 0,
+            };
+            let place = task.request(&self.plan, visits, first + at).0;
+            self.failure(samples[at], place, Box::new(error))
+        })
+    }
+
+    /// Puts a sample that was made into its field.
+    fn take_made(
+        &mut self,
+        made: Made,
+        sample: &mut Sample<'_>,
+        request: SampleRequest,
+        place: Place,
+    ) -> Result<Result<Cut, SupplyError>, Stop> {
+        let bytes = match made.content.into_bytes() {
+            Ok(bytes) => bytes,
+            Err(cause) => return Err(self.failure_by(request, place, cause)),
+        };
+        self.workspace.reserve(bytes.len()).map_err(|error| self.no_memory(error, request, place))?;
+        sample.put(DATASET_FIELD, Value::Bytes(Memory::from(bytes).into()));
+        Ok(Ok(Cut(0)))
+    }
+
     /// Adds the fields `index`, `padded` and `key` if they are delivered. Moves values with a fixed shape into the slot and returns
     /// the others.
     fn finish(
@@ -350,6 +415,10 @@ impl Preparer {
     }
 
     fn failure(&self, request: SampleRequest, place: Place, cause: Box<dyn StdError + Send + Sync>) -> Stop {
+        self.failure_by(request, place, cause.into())
+    }
+
+    fn failure_by(&self, request: SampleRequest, place: Place, cause: Arc<dyn StdError + Send + Sync>) -> Stop {
         let (source, id) = (self.plan.source(), request.id);
         let (path, range) = source.address(id).unzip();
         Stop::Failed(Arc::new(SampleFailure {
@@ -360,7 +429,7 @@ impl Preparer {
             epoch: request.epoch,
             position: place.position,
             op: self.books.op().map(|number| Arc::clone(self.plan.ops()[number].name())),
-            cause: cause.into(),
+            cause,
         }))
     }
 }

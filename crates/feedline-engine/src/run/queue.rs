@@ -5,7 +5,7 @@
 //! order of its slack. Slow tasks are compared one by one.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::lookahead::Lookahead;
 use super::placement::Placed;
@@ -27,6 +27,14 @@ impl Work {
         match self {
             Self::Prepare(task) => task.need(),
             Self::Place(placed) => placed.at,
+        }
+    }
+
+    /// The only thread that may take it, if its worker holds state.
+    fn worker(&self) -> Option<usize> {
+        match self {
+            Self::Prepare(task) => task.worker(),
+            Self::Place(_) => None,
         }
     }
 
@@ -63,6 +71,8 @@ impl Eq for Work {}
 #[derive(Debug, Default)]
 pub(super) struct WorkQueue {
     usual: BinaryHeap<Work>,
+    /// Work that only one thread may take, by the number of the thread.
+    bound: BTreeMap<usize, BinaryHeap<Work>>,
     slow: Vec<Task>,
 }
 
@@ -70,13 +80,25 @@ impl WorkQueue {
     pub(super) fn push(&mut self, work: Work) {
         match work {
             Work::Prepare(task) if task.cost.is_some() => self.slow.push(task),
-            work => self.usual.push(work),
+            work => match work.worker() {
+                Some(worker) => self.bound.entry(worker).or_default().push(work),
+                None => self.usual.push(work),
+            },
         }
     }
 
-    /// Takes the work with the least slack. Batches before `opened` are open. Tasks of the others are taken only if
-    /// `may_start_early` is true.
-    pub(super) fn pop(&mut self, lookahead: &Lookahead, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
+    /// Takes the work with the least slack for thread number `worker`. Batches before `opened` are open. Tasks of the others are
+    /// taken only if `may_start_early` is true.
+    pub(super) fn pop(
+        &mut self,
+        worker: usize,
+        lookahead: &Lookahead,
+        opened: BatchSerial,
+        may_start_early: bool,
+    ) -> Option<Work> {
+        if let Some(work) = self.bound.get_mut(&worker).and_then(BinaryHeap::pop) {
+            return Some(work);
+        }
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
             let cost = cost.unwrap_or(lookahead.usual_cost);
             // The time until a batch is needed is its distance times the interval. Only differences matter, so the distance is
@@ -101,10 +123,16 @@ impl WorkQueue {
     /// Number of queued samples.
     pub(super) fn samples(&self) -> usize {
         let slow = self.slow.iter().map(|task| task.slots.len());
-        self.usual.iter().map(Work::samples).chain(slow).sum()
+        let bound = self.bound.values().flatten().map(Work::samples);
+        self.usual.iter().map(Work::samples).chain(bound).chain(slow).sum()
     }
 
-    /// Whether there is work to start. Batches before `opened` are open. Tasks of the others count only if `may_start_early` is
+    /// Whether there is work to start that is bound to a thread.
+    pub(super) fn has_bound(&self) -> bool {
+        self.bound.values().any(|work| !work.is_empty())
+    }
+
+    /// Whether there is work to start that any thread may take. Batches before `opened` are open. Tasks of the others count only if `may_start_early` is
     /// true.
     pub(super) fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
         !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.batch < opened)

@@ -15,6 +15,7 @@ use super::RunContext;
 use super::handle::Delivery;
 use super::lookahead::{Limits, Lookahead, Pace};
 use super::placement::{DeliveryRecord, EarlySamples};
+use super::slabs::Slabs;
 use super::stall::Stall;
 use super::stuck::Stuck;
 use super::window::{Window, group_size};
@@ -36,7 +37,7 @@ pub(super) struct RunShared {
     pub metrics: Arc<Metrics>,
     pub budget: Arc<Budget>,
     pub costs: Arc<Costs>,
-    pool: Pool,
+    slabs: Mutex<Slabs>,
     pub cancel: Cancel,
     /// The number of this run, from `Budget::number_run`.
     pub number: u64,
@@ -120,7 +121,7 @@ impl RunShared {
         let number = budget.number_run();
         budget.set_front(BatchNeed { run: number, batch: 0 });
         Self {
-            pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), lookahead.open_batches + 1)),
+            slabs: Mutex::new(Slabs::of_plan(&plan, pool, lookahead.open_batches + 1)),
             cancel: Cancel::default(),
             number,
             worker_pool,
@@ -192,7 +193,7 @@ impl RunShared {
 
     /// Whether another batch may be opened. If none is open, slots and memory are not checked.
     pub(super) fn has_room(&self, progress: &RunState) -> bool {
-        let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
+        let slab_bytes = self.slabs.lock().slab_bytes();
         let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);
         let slots = limit * self.limits.batch_size;
         let EarlySamples { announced, in_use } = progress.window.placement.early();
@@ -214,6 +215,15 @@ impl RunShared {
         taken < progress.lookahead.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
+    /// The slabs of batches that are opened now.
+    fn slabs(&self) -> Slabs {
+        let mut slabs = self.slabs.lock();
+        if let Some(layout) = self.supply.layout() {
+            slabs.change_layout(layout);
+        }
+        slabs.clone()
+    }
+
     /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
         // Lock order: `opening` before `progress`. `opening` stays locked while the supply gets the tasks, so `Ready::ready` must
@@ -224,8 +234,11 @@ impl RunShared {
         let mut tasks = Vec::new();
         let mut has_ready = progress.window.queue.has_slow();
         while self.has_room(&progress) {
-            let group = group_size(lookahead.usual_cost, self.plan.settings().batch_size, self.worker_pool.target());
-            match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
+            let batch_size = self.plan.settings().batch_size;
+            let workers = self.worker_pool.target();
+            let group = group_size(lookahead.usual_cost, batch_size, workers, &*self.supply);
+            let slabs = self.slabs();
+            match progress.window.open_next(&self.plan, &slabs, &self.budget, group) {
                 Some(opened) => {
                     tasks.extend(opened.tasks);
                     has_ready |= !opened.ready.is_empty();
@@ -301,7 +314,7 @@ impl RunShared {
         self.budget.set_front(BatchNeed { run: self.number, batch: front.0 });
         let substitutes = batch.substitutes.clone();
         // Building the batch copies values without a fixed shape, so it happens without the lock.
-        let assembled = batch.assemble(&self.plan);
+        let assembled = batch.assemble();
         let mut progress = self.lock();
         let (batch, slab) = match assembled {
             Ok(assembled) => assembled,

@@ -68,6 +68,9 @@ impl StrictOrder {
 impl Placement for StrictOrder {
     fn open(&mut self, opening: &Opening<'_>) -> BatchWork {
         let Opening { upcoming, batch, plan, group } = *opening;
+        // Indices in the dataset's own form belong to the whole batch.
+        let is_whole = upcoming.given.as_ref().is_some_and(|given| given.indices.is_some());
+        let group = if is_whole { batch.len() } else { group };
         let mut opened = BatchWork::default();
         let mut usual = 0..0;
         for slot in 0..batch.len() {
@@ -199,7 +202,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
-            let upcoming = Upcoming { serial: BatchSerial(0), cursor: Cursor::default() };
+            let upcoming = Upcoming { serial: BatchSerial(0), cursor: Cursor::default(), given: None };
             let mut order = StrictOrder::default();
             let slow = upcoming.task(&plan, 1..2);
             order.announce(slow.need());
@@ -209,7 +212,14 @@ mod tests {
 
         fn open(&mut self) -> BatchWork {
             let slab = self.pool.open().unwrap();
-            let batch = OpenBatch::new(&self.upcoming, 2, slab, &self.budget, Instant::now());
+            let batch = OpenBatch::new(
+                &self.upcoming,
+                2,
+                slab,
+                Arc::new(self.plan.layout().clone()),
+                &self.budget,
+                Instant::now(),
+            );
             self.order.open(&Opening { upcoming: &self.upcoming, batch: &batch, plan: &self.plan, group: 8 })
         }
 

@@ -10,20 +10,18 @@ use std::time::{Duration, Instant};
 use feedline_data::cost::Costs;
 use feedline_data::memory::Budget;
 use feedline_data::plan::Plan;
-use feedline_memory::Pool;
 
-use super::batch_plan::{BatchPlan, PositionRange, Upcoming};
+use super::batch_plan::{BatchPlan, BatchRequest, Upcoming};
 use super::lookahead::Lookahead;
 use super::open_batch::OpenBatch;
 use super::placement::{BatchWork, Opening, Placement, placement_of};
 use super::prepare::TaskReport;
 use super::queue::{Work, WorkQueue};
+use super::slabs::Slabs;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::state::Cursor;
 use crate::supply::{Supply, Task};
 
-/// A task should take about this long, so that queueing costs little compared to it.
-const TASK_TIME: Duration = Duration::from_micros(100);
 /// Positions to examine before the lock is released for others.
 const LOOK_POSITIONS: usize = 1024;
 
@@ -62,7 +60,7 @@ impl Window {
     }
 
     fn new(plan: &Plan, batch_plan: BatchPlan, cursor: Cursor) -> Self {
-        let upcoming = Upcoming { serial: BatchSerial::default(), cursor };
+        let upcoming = Upcoming { serial: BatchSerial::default(), cursor, given: None };
         Self {
             batches: VecDeque::new(),
             placement: placement_of(plan),
@@ -79,7 +77,7 @@ impl Window {
         // Tasks that run now will report later and name their batch by its serial number. So the new batches start above every
         // number that a task may have: those of open batches, and those of batches that were searched for slow samples.
         let serial = self.upcoming.serial.max(self.unsearched.serial);
-        self.upcoming = Upcoming { serial, cursor };
+        self.upcoming = Upcoming { serial, cursor, given: None };
         self.unsearched = self.upcoming.clone();
         self.batch_plan.forget_before(self.next_requested);
         self.next_requested = serial;
@@ -91,8 +89,8 @@ impl Window {
     }
 
     /// Requests a batch after all earlier requests.
-    pub(super) fn request(&mut self, range: PositionRange) {
-        self.batch_plan.request(self.next_requested, range);
+    pub(super) fn request(&mut self, batch: BatchRequest) {
+        self.batch_plan.request(self.next_requested, batch);
         self.next_requested = self.next_requested.next();
     }
 
@@ -128,6 +126,11 @@ impl Window {
         }
         while self.unsearched.serial < end && self.placement.can_announce() && left > 0 {
             let Some((batch, len)) = self.unsearched.step(&self.batch_plan, plan) else { break };
+            // Indices in the dataset's own form belong to the whole batch, and state belongs to one worker.
+            if batch.given.as_ref().is_some_and(|given| given.indices.is_some() || given.worker.is_some()) {
+                left = left.saturating_sub(1);
+                continue;
+            }
             for (slot, request) in batch.task(plan, 0..len).requests(plan).into_iter().enumerate() {
                 let cost = costs.predict(plan, request, supply.work_hint(request));
                 if lookahead.is_slow(cost) {
@@ -146,16 +149,16 @@ impl Window {
     pub(super) fn open_next(
         &mut self,
         plan: &Plan,
-        pool: &Pool,
+        slabs: &Slabs,
         budget: &Arc<Budget>,
         group: usize,
     ) -> Option<BatchWork> {
         let began = Instant::now();
-        let slab = pool.open()?;
+        let slab = slabs.pool.open()?;
         let (upcoming, len) =
             self.upcoming.step(&self.batch_plan, plan).expect("the caller has checked `has_upcoming`");
         self.batch_plan.forget_before(self.upcoming.serial);
-        let mut batch = OpenBatch::new(&upcoming, len, slab, budget, began);
+        let mut batch = OpenBatch::new(&upcoming, len, slab, Arc::clone(&slabs.layout), budget, began);
         let opened = self.placement.open(&Opening { upcoming: &upcoming, batch: &batch, plan, group });
         // `times[1]` is when the tasks were made.
         batch.times[1] = Instant::now();
@@ -168,10 +171,10 @@ impl Window {
         self.placement.expects(task, self.front_serial())
     }
 
-    /// Takes the work with the least slack. Drops tasks that are no longer needed.
-    pub(super) fn next_work(&mut self, lookahead: &Lookahead, may_start_early: bool) -> Option<Work> {
+    /// Takes the work with the least slack for thread number `worker`. Drops tasks that are no longer needed.
+    pub(super) fn next_work(&mut self, worker: usize, lookahead: &Lookahead, may_start_early: bool) -> Option<Work> {
         loop {
-            let mut work = self.queue.pop(lookahead, self.upcoming.serial, may_start_early)?;
+            let mut work = self.queue.pop(worker, lookahead, self.upcoming.serial, may_start_early)?;
             let is_needed = match &mut work {
                 // A task with a writer has a slot. Only a task without one has to tell the placement that it starts.
                 Work::Prepare(task) => task.writer.is_some() || self.placement.start(task),
@@ -200,15 +203,18 @@ impl Window {
     }
 }
 
-/// Slots per task: enough to last [`TASK_TIME`], but few enough that all threads share a batch.
-pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize) -> usize {
+/// Slots per task: enough to last the supply's task time. Few enough that all threads share a batch, unless tasks go to other
+/// processes.
+pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize, supply: &dyn Supply) -> usize {
     // The cost is zero until the first samples are measured.
     if usual_cost.is_zero() {
         return 1;
     }
-    let slots = TASK_TIME.as_nanos() / usual_cost.as_nanos();
-    // At least four tasks per thread if the batch has enough slots, so that threads finish it at about the same time.
-    (slots as usize).clamp(1, (batch_size / (4 * workers)).max(1))
+    let slots = supply.task_time().as_nanos() / usual_cost.as_nanos();
+    // At least four tasks per thread if the batch has enough slots, so that threads finish it at about the same time. Several
+    // batches of samples that are made are open, so one task may be a whole batch.
+    let most = if supply.makes_samples() { batch_size } else { batch_size / (4 * workers) };
+    (slots as usize).clamp(1, most.max(1))
 }
 
 #[cfg(test)]
@@ -220,14 +226,14 @@ mod tests {
     #[test]
     fn law_5_a_jump_returns_the_memory_of_samples_that_wait_to_be_put_into_their_batch() {
         let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
-        let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
+        let (slabs, budget) = (Slabs::of_plan(&plan, None, 2), Budget::new(1000));
         let mut window = Window::of_stream(&plan, Cursor::default());
         let mut slow = window.upcoming.task(&plan, 1..2);
         window.placement.announce(slow.need());
         assert!(window.placement.start(&mut slow));
         let report = TaskReport { kept: HeldBytes::new(&budget, 100), ..TaskReport::new(&budget) };
         assert!(window.placement.finish(&slow, Box::new(report)).is_empty(), "its batch is not open");
-        let opened = window.open_next(&plan, &pool, &budget, 1).unwrap();
+        let opened = window.open_next(&plan, &slabs, &budget, 1).unwrap();
         assert!(matches!(opened.ready[..], [Work::Place(_)]));
         opened.ready.into_iter().for_each(|work| window.queue.push(work));
         drop(window.reset(Cursor::default()));
@@ -237,13 +243,13 @@ mod tests {
     #[test]
     fn slow_samples_of_open_batches_are_work_for_further_threads() {
         let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
-        let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
+        let (slabs, budget) = (Slabs::of_plan(&plan, None, 2), Budget::new(1000));
         let mut window = Window::of_stream(&plan, Cursor::default());
         let slow = Task { cost: Some(Duration::from_secs(1)), ..window.upcoming.task(&plan, 0..1) };
         window.placement.announce(slow.need());
         window.queue.push(Work::Prepare(slow));
         assert!(!window.has_more(false), "its batch is not open");
-        window.open_next(&plan, &pool, &budget, 1).unwrap();
+        window.open_next(&plan, &slabs, &budget, 1).unwrap();
         assert!(window.has_more(false));
     }
 }

@@ -80,7 +80,7 @@ impl RunShared {
             // Checking for room takes the lock of the budget, so it is skipped if no slow sample is queued.
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let lookahead = progress.lookahead;
-            if let Some(work) = progress.window.next_work(&lookahead, may_start_early) {
+            if let Some(work) = progress.window.next_work(number, &lookahead, may_start_early) {
                 // New tasks wake one thread. Each thread wakes the next one if there is more work.
                 if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
@@ -206,6 +206,12 @@ impl Ready for RunShared {
                 progress.window.queue.push(Work::Prepare(task));
             }
         }
-        self.wake_one(progress);
+        // Any thread may be the one that a task is bound to.
+        if progress.window.queue.has_bound() {
+            drop(progress);
+            self.has_tasks.notify_all();
+        } else {
+            self.wake_one(progress);
+        }
     }
 }

@@ -8,6 +8,7 @@ mod choose;
 mod counted;
 mod indexing;
 mod local;
+mod making;
 mod near;
 mod prefix_cache;
 mod read_ahead;
@@ -18,6 +19,7 @@ mod volumes;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_data::cut::Cut;
 use feedline_order::SampleRequest;
@@ -25,13 +27,16 @@ use feedline_order::SampleRequest;
 pub(crate) use choose::supply_for;
 pub use indexing::{Indexed, index_source};
 pub use local::LocalSupply;
+pub use making::{
+    LeafForm, LeafSlots, Made, MadeContent, MadeSamples, MakeError, MakeRequest, Making, MakingSupply, SampleMaker,
+};
 pub use near::{NearPreparer, NearWorkspace, PrepareError};
 use prefix_cache::PrefixCache;
-pub use task::Task;
+pub use task::{GivenBatch, Task};
 
 use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
-use feedline_data::batch::{OutputError, Sample};
+use feedline_data::batch::{BatchLayout, OutputError, Sample};
 use feedline_data::memory::{NoMemory, Workspace};
 use feedline_data::op::WorkHint;
 use feedline_data::store::StoreError;
@@ -55,6 +60,11 @@ pub trait Supply: Send + Sync + Debug {
         0
     }
 
+    /// How long a task should take, so that handing it over costs little compared to it.
+    fn task_time(&self) -> Duration {
+        Duration::from_micros(100)
+    }
+
     /// Predicts the work of loading a sample.
     fn work_hint(&self, _wanted: SampleRequest) -> WorkHint {
         WorkHint::Usual
@@ -73,6 +83,21 @@ pub trait Supply: Send + Sync + Debug {
     /// The network traffic of this supply.
     fn traffic(&self) -> Arc<TrafficMeter> {
         Arc::default()
+    }
+
+    /// The layout of batches that are opened from now on, if it differs from the plan's.
+    fn layout(&self) -> Option<Arc<BatchLayout>> {
+        None
+    }
+
+    /// Whether samples are made by [`Supply::make`], all of a task together, instead of loaded one by one.
+    fn makes_samples(&self) -> bool {
+        false
+    }
+
+    /// Makes samples of a task. Fewer come back if the last one failed.
+    fn make(&self, making: Making<'_>) -> Result<Vec<Made>, MakeError> {
+        unreachable!("this supply loads samples: {making:?}")
     }
 
     /// Loads one sample of a ready task. Returns the cut: how many ops of the chain are already applied.

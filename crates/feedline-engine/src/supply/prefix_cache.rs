@@ -12,8 +12,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use feedline_data::batch::{Sample, Value};
+use feedline_data::batch::{BatchLayout, Sample, Value};
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::{NoMemory, Workspace};
@@ -30,7 +31,7 @@ use crate::cache::{Memories, MemoryShelf, Shelf};
 use crate::machine::Machine;
 use crate::metrics::{Metrics, OpTotals, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
-use crate::supply::{Keeping, Loading, Reading, Ready, Supply, SupplyError, Task};
+use crate::supply::{Keeping, Loading, Made, MakeError, Making, Reading, Ready, Supply, SupplyError, Task};
 
 /// Number of samples to measure before the cut is chosen.
 const MEASURED_SAMPLES: u64 = 32;
@@ -273,6 +274,22 @@ impl Supply for PrefixCache {
 
     fn forget(&self) {
         self.inner.forget();
+    }
+
+    fn task_time(&self) -> Duration {
+        self.inner.task_time()
+    }
+
+    fn layout(&self) -> Option<Arc<BatchLayout>> {
+        self.inner.layout()
+    }
+
+    fn makes_samples(&self) -> bool {
+        self.inner.makes_samples()
+    }
+
+    fn make(&self, making: Making<'_>) -> Result<Vec<Made>, MakeError> {
+        self.inner.make(making)
     }
 
     fn samples_ahead(&self) -> usize {

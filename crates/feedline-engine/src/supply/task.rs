@@ -2,13 +2,30 @@
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{EpochPath, Position, SampleRequest, Turn};
+use feedline_order::random::{Purpose, StreamKey, below};
+use feedline_order::{Epoch, EpochPath, EpochSequence, Occurrence, Place, Position, SampleId, SampleRequest, Turn};
 
 use crate::slot_ref::{BatchSerial, SlotRef};
+
+/// A batch whose samples a sampler outside the engine has chosen.
+#[derive(Debug)]
+pub struct GivenBatch {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The position of its first sample. The others follow.
+    pub first: Position,
+    /// Its samples, in slot order, and how often each came before in the epoch.
+    pub samples: Vec<(SampleId, Occurrence)>,
+    /// Indices in the dataset's own form, if they are not numbers. Opaque to the engine.
+    pub indices: Option<Vec<u8>>,
+    /// The thread that must prepare it, if its worker holds state, such as the iterator of an iterable dataset.
+    pub worker: Option<usize>,
+}
 
 /// Work for a preparer thread.
 #[derive(Debug)]
@@ -19,6 +36,8 @@ pub struct Task {
     pub(crate) epoch_path: EpochPath,
     /// The turn of the sample in slot 0.
     pub(crate) first_turn: Turn,
+    /// The samples, if a sampler outside the engine has chosen them.
+    pub(crate) given: Option<Arc<GivenBatch>>,
     /// The slots to fill.
     pub(crate) slots: Range<usize>,
     /// When the task was created.
@@ -36,9 +55,44 @@ pub struct Task {
 impl Task {
     /// The samples of this task, in slot order.
     pub fn requests(&self, plan: &Plan) -> Vec<SampleRequest> {
+        let visits = plan.sequence().epoch(self.epoch_path.epoch);
+        self.slots.clone().map(|slot| self.request(plan, &visits, slot).1).collect()
+    }
+
+    /// The sample in a slot, and its place in the epoch.
+    pub(crate) fn request(&self, plan: &Plan, visits: &EpochSequence, slot: usize) -> (Place, SampleRequest) {
         let epoch = self.epoch_path.epoch;
-        let visits = plan.sequence().epoch(epoch);
-        self.positions(plan).map(|position| plan.request_at(epoch, &visits, position)).collect()
+        if let Some(given) = &self.given {
+            let (id, occurrence) = given.samples[slot];
+            let place = Place { position: Position(given.first.0 + slot as u64), is_padding: false };
+            return (place, SampleRequest { id, epoch, occurrence });
+        }
+        let place = plan.place(&self.epoch_path, self.turn(slot));
+        (place, plan.request_at(epoch, visits, place.position))
+    }
+
+    /// A sample to take the place of a bad one. Its draws are those of its own position.
+    pub(crate) fn substitute(
+        &self,
+        plan: &Plan,
+        visits: &EpochSequence,
+        place: Place,
+        attempt: u32,
+    ) -> (Place, SampleRequest) {
+        let epoch = self.epoch_path.epoch;
+        if self.given.is_some() {
+            let key = StreamKey::new(plan.settings().seed, epoch, Purpose::Substitute);
+            let id = SampleId(below(key.bits(place.position.0, 0, attempt), plan.source().len()));
+            return (place, SampleRequest { id, epoch, occurrence: Occurrence(0) });
+        }
+        let position = plan.sequence().substitute(&self.epoch_path.share, epoch, place.position, attempt);
+        // The substitute takes the slot of the bad sample.
+        (Place { position, ..place }, plan.request_at(epoch, visits, position))
+    }
+
+    /// The thread that must prepare it.
+    pub(crate) fn worker(&self) -> Option<usize> {
+        self.given.as_ref()?.worker
     }
 
     /// The epoch and share that its samples belong to.

@@ -4,20 +4,17 @@
 //! closed.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use feedline_memory::Mutex;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::descriptors::{receive_with, send_with};
 use crate::wire::{Frame, Sequence, WireError};
 
 /// Upper limit of a message. A plan with long lists may be large.
@@ -76,19 +73,6 @@ impl Sender {
     }
 }
 
-fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is space for one descriptor");
-    loop {
-        match rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return Ok(other?),
-        }
-    }
-}
-
 impl Receiver {
     /// Receives a message and its descriptor. `None` if the other side has ended the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
@@ -117,16 +101,6 @@ impl Receiver {
 
 impl Read for Receiver {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        // Space for a few descriptors. The kernel closes those for which there is no space.
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut target = [IoSliceMut::new(target)];
-        let received = rustix::net::recvmsg(&self.stream, &mut target, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
-            }
-        }
-        Ok(received.bytes)
+        receive_with(&self.stream, target, &mut self.descriptors)
     }
 }

@@ -255,6 +255,7 @@ mod tests {
             batch: BatchSerial(epoch),
             epoch_path: Cursor::start_of(Epoch(epoch)).epoch_path(&order.plan),
             first_turn: Turn(0),
+            given: None,
             slots: 0..4,
             asked: Instant::now(),
             writer: None,

@@ -1,0 +1,1 @@
+"""feedline.torch.DataLoader beside torch's DataLoader and SPDL, on unchanged datasets."""

@@ -1,0 +1,209 @@
+"""One pass over a :class:`feedline.torch.DataLoader`, with worker processes or in the calling thread.
+
+In: the loader. Out: batches in the order of its sampler. A batch counts as received when ``__next__`` returns it, so
+the state of a loader never runs ahead of the trainer.
+
+As in torch, an exception of user code concerns one batch. ``__next__`` raises it, and its next call goes on after it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from feedline.torch.engine import SampleFailed, WorkerEngine, WorkerLost
+from feedline.torch.feed import Feed
+
+if TYPE_CHECKING:
+    from feedline.torch.loader import DataLoader
+
+_MAX_REQUESTED = 4096
+
+
+class EpochIterator(_BaseDataLoaderIter):
+    """The batches of one epoch. Trainers know it as torch's iterator."""
+
+    # The constructor of torch's class draws from the program's random numbers, so it is not called.
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        """Begin an epoch."""
+        self._loader = loader
+        # Attributes of torch's iterators that programs read.
+        self._dataset, self._dataset_kind = loader.dataset, loader._dataset_kind
+        self._index_sampler, self._num_workers = loader._index_sampler, loader.num_workers
+        self._auto_collation, self._drop_last = loader._auto_collation, loader.drop_last
+        self._timeout, self._collate_fn = loader.timeout, loader.collate_fn
+        self._persistent_workers = loader.persistent_workers
+        self._profile_name = "enumerate(DataLoader)#feedline.torch.DataLoader.__next__"
+        self._sampler_iter = ()
+        self._pin_memory = loader.pin_memory and torch.accelerator.is_available()
+        self._warn_about_pinning()
+        self._begin()
+
+    def _begin(self) -> None:
+        loader = self._loader
+        self._IterableDataset_len_called = loader._IterableDataset_len_called
+        self._progress = loader._begin_epoch()
+        self._epoch, self._num_yielded = self._progress.epoch, self._progress.received
+
+    def _warn_about_pinning(self) -> None:
+        loader = self._loader
+        if loader.pin_memory and loader.pin_memory_device:
+            text = "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+            warnings.warn(f"{text}ignore pin_memory_device='{loader.pin_memory_device}'.", stacklevel=5)
+        if loader.pin_memory and not self._pin_memory:
+            text = "'pin_memory' argument is set as true but no accelerator is found, "
+            warnings.warn(text + "then device pinned memory won't be used.", stacklevel=5)
+
+    def _next_data(self) -> Any:
+        try:
+            data = self._make_next()
+        except StopIteration:
+            self._loader._end_epoch(self._progress)
+            raise
+        if self._pin_memory:
+            data = pin_memory(data)
+        self._progress.receive()
+        self._loader._receive(self._progress)
+        return data
+
+    def _make_next(self) -> Any:
+        raise NotImplementedError
+
+
+class InlineIterator(EpochIterator):
+    """Makes batches in the calling thread (``num_workers=0``)."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        """Begin an epoch."""
+        if loader.timeout:
+            raise AssertionError("timeout is for worker processes: with num_workers=0 it must be 0")
+        super().__init__(loader)
+        self._items: Iterator[Any] = loader._inline_items(self._progress)
+
+    def _make_next(self) -> Any:
+        return next(self._items)
+
+
+class WorkerIterator(EpochIterator):
+    """Receives batches from worker processes."""
+
+    _engine: WorkerEngine | None = None
+    _feed: Feed
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        """Begin an epoch. Workers start at once."""
+        super().__init__(loader)
+        self._worker_seed, self._shared_seed = loader._worker_seeds(self._progress)
+        self._base_seed = self._worker_seed
+        self._start_feed()
+
+    def _start_feed(self) -> None:
+        self._error: Exception | None = None
+        self._requested, self._has_more = 0, True
+        self._feed = self._loader._feed(self._progress)
+        self._feed.skip(self._progress.to_skip)
+        self._fill()
+
+    def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        """Begin the next epoch with the same workers."""
+        self._begin()
+        if isinstance(self._error, WorkerLost):
+            self._shutdown_workers()
+        if isinstance(self._dataset, IterDataPipe):
+            self._shared_seed = loader._shared_seed(self._progress)
+        if self._engine is not None:
+            self._engine.reset()
+            if loader._is_iterable:
+                self._start_epoch(self._engine)
+        self._start_feed()
+
+    def _start_epoch(self, engine: WorkerEngine) -> None:
+        """Let the workers forget the iterators of an iterable dataset."""
+        try:
+            engine.call("start_epoch", {"shared_seed": self._shared_seed})
+        except WorkerLost as loss:
+            self._fail(loss)
+            raise
+
+    def _start(self, batch_size: int) -> WorkerEngine:
+        if self._engine is None:
+            self._engine = self._loader._start_engine(batch_size, self._worker_seed, self._shared_seed)
+        return self._engine
+
+    def _fill(self) -> None:
+        """Request batches ahead of the consumer. An exception of the sampler waits until the batches before it came."""
+        if self._error is not None:
+            return
+        limit, is_fixed = self._loader._batches_ahead
+        if self._engine is not None and not is_fixed:
+            limit = min(max(limit, self._engine.wanted_ahead + 1), _MAX_REQUESTED)
+        try:
+            while self._has_more and self._requested < limit:
+                self._has_more = self._feed.request_next(self._start)
+                self._requested += self._has_more
+        except Exception as error:
+            self._has_more = False
+            if self._requested == 0:
+                raise
+            self._error = error
+
+    def _make_next(self) -> Any:
+        while True:
+            if self._requested == 0 or self._engine is None:
+                raise self._error or StopIteration
+            parts = self._engine.next()
+            self._requested -= 1
+            self._fill()
+            try:
+                accepted = self._feed.accept(self._engine.assembled(parts))
+            except Exception:
+                self._feed.fail()
+                raise
+            if accepted:
+                return accepted[0]
+
+    def _next_data(self) -> Any:
+        try:
+            return super()._next_data()
+        except SampleFailed as failure:
+            if failure.is_last:
+                self._fail(failure)
+            wrapper = failure.wrapper
+        except WorkerLost as loss:
+            self._fail(loss)
+            raise
+        except StopIteration:
+            # As in torch, persistent workers wait for the next epoch.
+            if not self._loader.persistent_workers:
+                self._shutdown_workers()
+            raise
+        # Outside of the handlers, so that the traceback shows only the user's exception.
+        return wrapper.reraise()
+
+    def _fail(self, error: Exception) -> None:
+        """End the workers. Further batches raise the same error: it must not look like the end of the epoch."""
+        self._shutdown_workers()
+        self._error = error
+
+    @property
+    def _workers(self) -> list[BaseProcess]:
+        """The worker processes. Programs read their process ids."""
+        return [] if self._engine is None else [worker.process for worker in self._engine.workers]
+
+    def _shutdown_workers(self) -> None:
+        """End the workers. Trainers call this method of torch's iterator."""
+        engine, self._engine = self._engine, None
+        self._has_more, self._requested = False, 0
+        if engine is not None:
+            engine.close()
+
+    def __del__(self) -> None:
+        """End the workers."""
+        self._shutdown_workers()

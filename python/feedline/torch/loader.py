@@ -1,0 +1,442 @@
+"""The DataLoader of torch, on Feedline's engine."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings, _sharding_worker_init_fn
+from torch.utils.data.graph_settings import apply_sharding
+
+from feedline import _feedline, environment
+from feedline.arguments import one_of, short
+from feedline.errors import PlanError
+from feedline.order import Arrival, Planned
+from feedline.policy import Cache, Substitute
+from feedline.sharing import Share
+from feedline.torch.engine import EngineOptions, WorkerEngine
+from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
+from feedline.torch.fetch import with_shared_seed
+from feedline.torch.inline import IterableItems, MapItems
+from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
+from feedline.torch.native_loader import NativeIterator, NativeLoader
+from feedline.torch.place import Place
+from feedline.torch.processes import choose_context
+from feedline.torch.progress import EpochProgress, IterableProgress
+from feedline.torch.sampler_state import SamplerProgress, generators_of
+from feedline.torch.sampling import SeededSampling, TorchDraws
+from feedline.torch.worker import WorkerConfig
+from feedline.types import Snapshot
+
+T_co = TypeVar("T_co", covariant=True)
+_log = logging.getLogger("feedline")
+_UNKNOWN_LENGTH = 1 << 40
+_TORCH_PREFETCH = 2
+"""torch's default of ``prefetch_factor``. With it the engine decides how many batches it prepares ahead."""
+
+
+class DataLoader(TorchDataLoader[T_co]):
+    """A drop-in replacement for ``torch.utils.data.DataLoader``. The engine schedules its workers sample by sample.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> dataset = TensorDataset(torch.arange(8.0), torch.arange(8))
+    >>> loader = feedline.torch.DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2)
+    >>> len(loader), [len(values) for values, labels in loader]
+    (2, [4, 4])
+
+    All arguments of torch's class mean the same. ``num_workers="auto"`` takes one worker for each core. The arguments
+    below are Feedline's.
+
+    Args:
+        seed: decides the order and the random numbers of samples. By default it is drawn once from ``generator``, or
+            from torch's global generator, so that ``torch.manual_seed`` makes a program reproducible.
+        seeding: ``"sample"`` seeds ``random``, NumPy and torch before each sample, from seed, epoch and index. Then
+            samples do not depend on the number of workers. ``"torch"`` gives the seeds, the order and the batches of
+            torch's DataLoader. ``None`` seeds each worker once, at its start.
+        on_error: ``"raise"``. ``"restart"`` starts another worker when one dies, and makes its samples again.
+            ``fl.substitute(...)`` replaces samples that raise an exception.
+        memory_budget: bytes of batches in flight, as for ``fl.Loader``.
+        native: ``"auto"`` runs datasets and transforms natively where Feedline has equals, without worker processes.
+            ``False`` always calls the dataset. See :meth:`explain`.
+        order: as for ``fl.Loader``; other orders than ``"strict"`` need a native dataset.
+        cache: as for ``fl.Loader``; needs a native dataset.
+        share: as for ``fl.Loader``; needs a native dataset.
+        metrics: as for ``fl.Loader``; needs a native dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int | Literal["auto"] = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        seeding: Literal["sample", "torch"] | None = "sample",
+        on_error: Literal["raise", "restart"] | Substitute = "raise",
+        memory_budget: int | str | None = None,
+        native: Literal["auto", False] = "auto",
+        order: Literal["strict"] | Planned | Arrival = "strict",
+        cache: Cache | None = None,
+        share: bool | str | os.PathLike[str] | Share = False,
+        metrics: str | None = None,
+    ) -> None:
+        """Check all arguments. No worker starts before the first iteration."""
+        one_of("seeding", seeding, ("sample", "torch", None))
+        one_of("native", native, ("auto", False))
+        if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
+            raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
+        if num_workers == "auto":
+            num_workers = _own_cores()
+        options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            **options,
+        )
+        # Public and named as the arguments: Lightning makes a loader again from its attributes.
+        self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
+        self.memory_budget, self.native, self.order = memory_budget, native, order
+        self.cache, self.share, self.metrics = cache, share, metrics
+        self._drawn_seed: int | None = None
+        self._place = Place()
+        self._native_loader: NativeLoader | None = None
+        self._last_engine: WorkerEngine | None = None
+        self._said: set[str] = set()
+
+    # -- iterating
+
+    def __iter__(self) -> Any:
+        """Begin an epoch."""
+        native = self._promoted()
+        if native is not None:
+            return NativeIterator(self, native)
+        self._refuse_native_options()
+        return super().__iter__()
+
+    def _get_iterator(self) -> EpochIterator:
+        if self.num_workers == 0:
+            return InlineIterator(self)
+        self.check_worker_number_rationality()
+        return WorkerIterator(self)
+
+    @property
+    def _is_iterable(self) -> bool:
+        return bool(self._dataset_kind == _DatasetKind.Iterable)
+
+    @property
+    def _mode(self) -> Literal["sample", "unit"]:
+        """Whether the engine gets samples, or items that a worker has collated."""
+        is_plain = self._auto_collation and self.collate_fn is default_collate and self.seeding != "torch"
+        has_own_batches = self._is_iterable or getattr(self.dataset, "__getitems__", None) is not None
+        return "sample" if is_plain and not has_own_batches else "unit"
+
+    def _resolved_seed(self) -> int:
+        """Return the seed. If none was given, draw it, once."""
+        if self.seed is not None:
+            return self.seed
+        if self._drawn_seed is None:
+            self._drawn_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        return self._drawn_seed
+
+    def _sampling(self, progress: EpochProgress) -> Iterator[Any]:
+        """Return an iterator over the batches or indices of an epoch."""
+        assert progress.sampler is not None, "the dataset is map-style"
+        if progress.draws is not None:
+            return progress.sampler.track(progress.draws.sampling(self._index_sampler))
+        sampling = SeededSampling(self._index_sampler, self._resolved_seed(), progress.epoch)
+        return progress.sampler.track(sampling)
+
+    def _feed(self, progress: EpochProgress) -> Feed:
+        epoch = progress.epoch
+        if progress.iterable is not None:
+            return IterableFeed(progress.iterable, self.batch_size if self.batch_size is not None else 1, epoch)
+        sampling = self._sampling(progress)
+        if self._mode == "sample":
+            return SampleFeed(sampling, epoch)
+        seeds = _feedline.SampleSeeds(self._resolved_seed()) if self.seeding == "sample" else None
+        # torch's seeds belong to workers, so their batches do, too.
+        turns = self.num_workers if self.seeding == "torch" else None
+        return ItemFeed(sampling, epoch, seeds, is_batch=self._auto_collation, turns=turns)
+
+    def _inline_items(self, progress: EpochProgress) -> Iterator[Any]:
+        dataset, draws = self.dataset, progress.draws
+        if isinstance(dataset, IterDataPipe):
+            dataset = with_shared_seed(dataset, self._shared_seed(progress))
+        if isinstance(dataset, (IterDataPipe, MapDataPipe)):
+            apply_sharding(dataset, *_get_distributed_settings())
+        sampling = iter(()) if self._is_iterable else self._sampling(progress)
+        if draws is not None:
+            # torch draws the seed of workers even if there are none.
+            draws.seed(self.generator)
+        seed = self._resolved_seed() if self.seeding == "sample" else None
+        if self._is_iterable:
+            return IterableItems(self, dataset, progress, seed)
+        return MapItems(self, sampling, progress, seed)
+
+    @property
+    def _batches_ahead(self) -> tuple[int, bool]:
+        """How many batches are requested ahead of the trainer at least, and whether that is a limit, too."""
+        factor = self.prefetch_factor if self.prefetch_factor is not None else _TORCH_PREFETCH
+        return max(factor * self.num_workers, 1), factor != _TORCH_PREFETCH
+
+    def _start_engine(self, batch_size: int, base_seed: int, shared_seed: int | None) -> WorkerEngine:
+        seed = self._resolved_seed() if self.seeding != "torch" else 0
+        worker_init_fn = self.worker_init_fn
+        if isinstance(self.dataset, (IterDataPipe, MapDataPipe)):
+            worker_init_fn = partial(_sharding_worker_init_fn, worker_init_fn, *_get_distributed_settings())
+        config = WorkerConfig(
+            worker_id=0,
+            num_workers=self.num_workers,
+            mode=self._mode,
+            dataset=self.dataset,
+            collate_fn=None if self.collate_fn in (default_collate, default_convert) else self.collate_fn,
+            is_iterable=self._is_iterable,
+            drop_last=self.drop_last,
+            seeding=self.seeding,
+            base_seed=base_seed,
+            worker_init_fn=worker_init_fn,
+            auto_collation=self._auto_collation,
+            shared_seed=shared_seed,
+            seed=seed,
+            failures_are_values=not isinstance(self.on_error, Substitute),
+        )
+        ahead, is_fixed = self._batches_ahead
+        options = EngineOptions(
+            context=choose_context(self.multiprocessing_context),
+            seed=seed,
+            batch_size=batch_size,
+            samples=_length(self.dataset) if self._mode == "sample" else _UNKNOWN_LENGTH,
+            prefetch_batches=ahead if is_fixed else None,
+            memory_budget=self.memory_budget,
+            on_error=self.on_error,
+            timeout=self.timeout,
+        )
+        self._last_engine = WorkerEngine(config, options)
+        return self._last_engine
+
+    def _worker_seeds(self, progress: EpochProgress) -> tuple[int, int | None]:
+        """Return the seed from which those of the workers follow, and that of a data pipe."""
+        shared = self._shared_seed(progress) if isinstance(self.dataset, IterDataPipe) else None
+        if progress.draws is not None:
+            # The draws of torch's iterator, in its order. It creates the iterator of the sampler twice.
+            progress.draws.sampling(self._index_sampler)
+            base = progress.draws.seed(self.generator)
+            if shared is not None:
+                progress.draws.seed(self.generator)
+            return base, shared
+        return self._seed_of(progress.epoch, _UNKNOWN_LENGTH), shared
+
+    def _shared_seed(self, progress: EpochProgress) -> int:
+        """Return the seed of a data pipe, which is the same in all workers and ranks."""
+        if progress.draws is not None:
+            return progress.draws.seed(self.generator)
+        return self._seed_of(progress.epoch, _UNKNOWN_LENGTH + 1)
+
+    def _seed_of(self, epoch: int, sample: int) -> int:
+        seeds = _feedline.SampleSeeds(self._resolved_seed())
+        seeds.begin(epoch)
+        return seeds.next([sample])[0] >> 1
+
+    # -- the place in the stream
+
+    def _begin_epoch(self) -> EpochProgress:
+        """Return the epoch of a new iterator, and the number of its batches that were received before."""
+        epoch, received, parts = self._place.begin()
+        draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
+        sampler, iterable = None, None
+        if self._is_iterable:
+            iterable = IterableProgress(max(self.num_workers, 1), parts.get("iterable"))
+            if iterable.must_skip:
+                self._say(
+                    "resume",
+                    "the iterable dataset has no state, so the %d batches received before are made again and dropped",
+                    received,
+                )
+        else:
+            sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
+        progress = EpochProgress(epoch, received, sampler, iterable, draws)
+        self._place.follow(progress)
+        return progress
+
+    def _receive(self, progress: EpochProgress) -> None:
+        self._place.follow(progress)
+        # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
+        if not self._is_iterable and progress.received == _length(self._index_sampler):
+            self._place.end(progress)
+
+    def _end_epoch(self, progress: EpochProgress) -> None:
+        self._place.end(progress)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one. The order and the random numbers of samples depend on it.
+
+        >>> loader = feedline.torch.DataLoader(range(8), batch_size=4, shuffle=True, seed=0)
+        >>> loader.set_epoch(3)
+        """
+        if not self._place.is_next(epoch):
+            self._place = Place(epoch, self._place.skipped)
+
+    def _skip(self, batches: int) -> None:
+        """Count batches of the next epoch as received, whichever epoch that is."""
+        self._place = Place(self._place.next_epoch, batches)
+        self._place.skipped = batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the stream: the batches that the trainer received. Small, and cheap at every step.
+
+        >>> loader = feedline.torch.DataLoader(range(8), batch_size=2, shuffle=True, seed=0)
+        >>> batches = iter(loader)
+        >>> first, state = next(batches), loader.state_dict()
+        >>> rest = list(batches)
+        >>> loader.load_state_dict(state)
+        >>> all(torch.equal(one, other) for one, other in zip(rest, loader))
+        True
+        """
+        seed = self._resolved_seed() if self.seeding != "torch" else None
+        parts = self._place.parts()
+        if parts is None:
+            parts = self._parts_between_epochs()
+        return self._place.state_dict(seed, self.batch_size, parts)
+
+    def _parts_between_epochs(self) -> dict[str, Any]:
+        draws = TorchDraws() if self.seeding == "torch" else None
+        sampler = None if self._is_iterable else SamplerProgress(self._index_sampler, generators_of(self), None)
+        return EpochProgress(self._place.epoch, 0, sampler, None, draws).saved()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state, with the same or another number of workers. Nothing that was received is made again.
+
+        >>> loader = feedline.torch.DataLoader(range(8), batch_size=2, seed=0)
+        >>> state = loader.state_dict()
+        >>> loader.load_state_dict(state)
+        """
+        self._place, seed = Place.from_state(state, self.batch_size)
+        if seed is not None and self.seed is None:
+            self._drawn_seed = seed
+        # A persistent iterator begins again from this place.
+        self._end_native()
+
+    # -- native
+
+    def explain(self) -> str:
+        """Say whether the dataset runs natively, and if not, why.
+
+        >>> print(feedline.torch.DataLoader([1, 2, 3]).explain())
+        not native: num_workers is 0, so the dataset is called in this thread
+        """
+        return NativeLoader.explain(self)
+
+    def _promoted(self) -> NativeLoader | None:
+        """Return the native loader, if the dataset has native equals."""
+        if self._native_loader is not None and self._native_loader.is_current(self):
+            return self._native_loader
+        self._end_native()
+        self._native_loader = NativeLoader.of(self)
+        if self._native_loader is not None:
+            self._say(
+                "native",
+                "%s runs natively, without worker processes; native=False turns this off",
+                type(self.dataset).__name__,
+            )
+        return self._native_loader
+
+    def _end_native(self) -> None:
+        native, self._native_loader = self._native_loader, None
+        if native is not None:
+            native.close()
+
+    def _refuse_native_options(self) -> None:
+        given = {
+            "order": self.order != "strict",
+            "cache": self.cache is not None,
+            "share": self.share is not False,
+            "metrics": self.metrics is not None,
+        }
+        wrong = [name for name, is_given in given.items() if is_given]
+        if wrong:
+            raise PlanError(f"{', '.join(wrong)}: this needs a dataset that runs natively; it is {self.explain()}")
+
+    def snapshot(self) -> Snapshot:
+        """Return all counters of the workers that were started last, or of the native loader.
+
+        >>> from torch.utils.data import TensorDataset
+        >>> dataset = TensorDataset(torch.arange(8))
+        >>> loader = feedline.torch.DataLoader(dataset, batch_size=4, num_workers=1)
+        >>> batches = list(loader)
+        >>> loader.snapshot()["samples"]
+        8
+        """
+        if self._native_loader is not None:
+            return self._native_loader.snapshot()
+        if self._last_engine is None:
+            raise RuntimeError("there are no counters yet: begin an epoch with num_workers > 0")
+        counters: Snapshot = self._last_engine.snapshot()
+        return counters
+
+    def _say(self, topic: str, message: str, *values: Any) -> None:
+        """Log a warning, once for each topic."""
+        if topic not in self._said:
+            self._said.add(topic)
+            _log.warning(message, *values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the arguments and the place in the stream, without workers."""
+        own = {
+            "_iterator": None,
+            "_native_loader": None,
+            "_last_engine": None,
+            "_place": self._place.copy(),
+            "_said": set(self._said),
+        }
+        return self.__dict__ | own
+
+
+_TORCH_ARGUMENTS = inspect.signature(TorchDataLoader.__init__).parameters
+
+
+def _own_cores() -> int:
+    """Return the number of cores for the workers of this process."""
+    cores = len(os.sched_getaffinity(0))
+    return max(cores // environment.ranks_on_own_cores(environment.local_ranks(1)), 1)
+
+
+def _length(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except TypeError:
+        return _UNKNOWN_LENGTH

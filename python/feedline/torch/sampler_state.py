@@ -1,0 +1,117 @@
+"""The state of a sampler and of its generators, for exact resume.
+
+In: the sampler of a loader, before and while it is iterated. Out: plain data, with which another loader continues.
+
+A sampler without ``state_dict`` begins the epoch again with the same random numbers, and the batches that were received
+are passed over. One with ``state_dict`` and ``load_state_dict`` (torchdata's protocol) is of one of two kinds:
+
+- Its state is a position: it differs after each batch. Then the state after the last delivered batch is kept.
+- Its state is that of an epoch, such as the epoch's number. Then the state at the start of the epoch is kept, and
+  batches are passed over.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler
+
+from feedline.torch.fetch import has_state
+
+
+class SamplerProgress:
+    """The states of a sampler in one epoch."""
+
+    def __init__(self, index_sampler: Any, generators: list[torch.Generator], saved: dict[str, Any] | None) -> None:
+        """Take the states before the epoch begins, after those of ``saved`` were restored."""
+        self._holder = _stateful_sampler(index_sampler)
+        self.is_continued = False
+        self._received: bytes | None = None
+        if saved is not None:
+            self._restore(saved, generators)
+        self._generators = [encoded(generator.get_state()) for generator in generators]
+        self._start = self._state()
+        self._is_position = False
+        self._last: bytes | None = None
+        self._drawn: deque[bytes] = deque()
+
+    def track(self, sampling: Iterable[Any]) -> Iterator[Any]:
+        """Give what a sampler gives, and note its state after each."""
+        if self._holder is None:
+            return iter(sampling)
+        return self._tracked(sampling)
+
+    def _tracked(self, sampling: Iterable[Any]) -> Iterator[Any]:
+        for batch in sampling:
+            state = self._state()
+            assert state is not None, "only samplers with a state are tracked"
+            self._is_position = state != (self._start if self._last is None else self._last)
+            self._last = state
+            self._drawn.append(state)
+            yield batch
+
+    def receive(self) -> None:
+        """Count a delivered batch. Those that were passed over are not delivered."""
+        if self._drawn:
+            self._received = self._drawn.popleft()
+
+    def pass_over(self, batches: int) -> None:
+        """Forget the states of batches that were drawn and passed over."""
+        for _ in range(min(batches, len(self._drawn))):
+            self._received = self._drawn.popleft()
+
+    def saved(self, received: int) -> dict[str, Any]:
+        """Return plain data, apart from the sampler's own state."""
+        is_position = self._is_position or self.is_continued
+        saved: dict[str, Any] = {"generators": self._generators, "is_position": is_position}
+        # A position that was left from the epoch before is no start of this one.
+        state = self._start if not is_position else self._received if received else None
+        if state is not None:
+            saved["state"] = pickle.loads(state)
+        return saved
+
+    def _restore(self, saved: dict[str, Any], generators: list[torch.Generator]) -> None:
+        for generator, state in zip(generators, saved["generators"], strict=False):
+            generator.set_state(decoded(state))
+        if self._holder is not None and "state" in saved:
+            self._holder.load_state_dict(saved["state"])
+            self.is_continued = saved["is_position"]
+            self._received = pickle.dumps(saved["state"])
+
+    def _state(self) -> bytes | None:
+        return None if self._holder is None else pickle.dumps(self._holder.state_dict())
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """Return the generators that the user gave to a loader and its samplers."""
+    found: dict[int, torch.Generator] = {}
+    for owner in (loader, loader.batch_sampler, loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            found[id(generator)] = generator
+    return list(found.values())
+
+
+def encoded(state: torch.Tensor) -> str:
+    """Return the state of a generator as text, so that a state of a loader can be JSON."""
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def decoded(text: str) -> torch.Tensor:
+    """Return the state of a generator."""
+    return torch.from_numpy(np.frombuffer(bytearray(base64.b64decode(text)), np.uint8))
+
+
+def _stateful_sampler(index_sampler: Any) -> Any | None:
+    """Return the sampler whose state says which batches follow, if it has one."""
+    if has_state(index_sampler):
+        return index_sampler
+    # torch's BatchSampler takes exactly the indices of each batch. Others may have a buffer.
+    inner = index_sampler.sampler if type(index_sampler) is BatchSampler else None
+    return inner if has_state(inner) else None
