@@ -22,9 +22,10 @@ TORCH ?=
 # Processes that run the Python tests at once: most of these wait.
 TESTERS ?= 4
 
-# How many random kills `make faults` does, and how many bad networks it tries.
+# How many random kills `make faults` does, how many bad networks it tries, and how many loaders with workers it starts and leaves.
 KILLS ?= 100
 NETWORKS ?= 100
+CYCLES ?= 1000
 
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
@@ -82,6 +83,7 @@ fuzz: $(VENV)/tools  ## hostile bytes for every reader, FUZZ_SECONDS=60 for each
 
 faults: $(VENV)/dev $(VENV)/installed  ## KILLS=100 random kill -9 of server, node and job, NETWORKS=100 bad networks (half an hour)
 	$(BIN)/python tests/faults.py --kills $(KILLS)
+	$(BIN)/python tests/torch_faults.py --kills $(KILLS) --cycles $(CYCLES)
 	FEEDLINE_FAULTS=$(NETWORKS) cargo test -p feedline-net --test faults random -- --nocapture
 
 loom:  ## the engine's own synchronisation in many interleavings (two minutes)

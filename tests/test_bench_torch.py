@@ -19,7 +19,7 @@ from bench.torch_loader.workloads import BY_NAME
 def setting(tmp_path: Path, pictures: Callable[..., Path]) -> Setting:
     """Twelve small pictures, one run, few samples, no SPDL, because it is installed from the network."""
     folder = pictures(12, size=(40, 48))
-    return Setting(folder, tmp_path / "work", runs=1, is_quick=True, wait_seconds=0.0, has_spdl=False)
+    return Setting(folder, tmp_path / "work", runs=1, is_quick=True, wait_seconds=0.0, retries=0, has_spdl=False)
 
 
 @pytest.mark.parametrize("name", ["pictures", "lists"])
@@ -42,7 +42,9 @@ def test_the_document_has_the_set_up_and_keeps_rows_of_the_last_run(
     assert "use / torch's (at least 1.5)" in capsys.readouterr().out
     before = {"results": {"slow": {}, "arrow": {}}, "failures": {"slow, 8, spdl": "old", "arrow": "no pyarrow"}}
     document = table.document(results, setting, before)
-    assert {"cpu", "torch", "commit", "runs"} <= set(document["setup"])
+    assert {"cpu", "torch", "spdl-core"} <= set(document["setup"])
+    assert {"commit", "build", "runs"} <= set(document["setup"]["rows"]["slow"])
+    assert document["setup"]["rows"]["arrow"] == {}, "the origin of an old row is not known"
     assert list(document["results"]) == ["arrow", "slow"]
     assert document["failures"] == {"arrow": "no pyarrow", "slow, 2, spdl": "not installable"}
 

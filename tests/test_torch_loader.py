@@ -270,6 +270,7 @@ def test_attributes_that_decide_the_batches_cannot_be_set(kind: str) -> None:
 
 
 @both
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset")
 def test_len_of_an_iterable_dataset_is_an_estimate_and_too_many_items_warn(kind: str) -> None:
     loader = make(kind, Yields(lambda: iter(range(6)), length=3), 0, batch_size=None)
     assert len(loader) == 3

@@ -392,7 +392,7 @@ def test_torchvision_is_not_imported(run_python: Callable[..., str]) -> None:
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from feedline.torch.promote import promote
-from feedline.torch.native_ops import native_ops
+from feedline.torch.conversion import native_ops
 print(promote(torch.utils.data.TensorDataset(torch.zeros(3))).fields, promote([1]).reason[:13])
 print(native_ops(len).report[0].op, "torchvision" in sys.modules, "PIL" in sys.modules)
 """

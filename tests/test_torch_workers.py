@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
-from torch_making import LOADERS, Calls, Yields, lists, make, ours, shard_of
+from torch_making import LOADERS, Calls, Yields, drain, lists, make, ours, shard_of
 
 import feedline
 from feedline.torch import DataLoader
+from feedline.torch.processes import choose_context
 
 both = pytest.mark.parametrize("kind", list(LOADERS))
 
@@ -132,7 +133,8 @@ def test_the_processes_of_an_iterator_can_be_read(kind: str) -> None:
     assert len({process.pid for process in processes}) == 2
     assert all(process.is_alive() for process in processes)
     assert len(list(batches)) == 4
-    assert not any(process.is_alive() for process in processes)
+    assert [process.pid for process in batches._workers] == [process.pid for process in processes]
+    assert [process.exitcode for process in processes] == [0, 0]
 
 
 @both
@@ -166,13 +168,12 @@ def test_a_copy_of_a_loader_has_a_place_of_its_own() -> None:
     assert (loader.state_dict()["batches"], other.state_dict()["batches"]) == (2, 1)
 
 
-@both
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_every_start_method_works_by_name_and_as_a_context_object(kind: str, method: str) -> None:
-    contexts = [method, multiprocessing.get_context(method), torch.multiprocessing.get_context(method)]
-    # A worker that is not forked imports torch, which takes seconds.
-    for context in contexts[:2] if kind == "feedline" and method == "forkserver" else contexts[1:2]:
-        loader = make(kind, Described(4), 1, batch_size=2, multiprocessing_context=context)
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_every_start_method_works_by_name_and_as_a_context_object(method: str) -> None:
+    contexts = [torch.multiprocessing.get_context(method), method, multiprocessing.get_context(method)]
+    # A spawned worker imports torch, which takes seconds.
+    for context in contexts[:1] if method == "spawn" else contexts:
+        loader = ours(Described(4), 1, batch_size=2, multiprocessing_context=context)
         assert loader.multiprocessing_context.get_start_method() == method
         assert [batch[0].tolist() for batch in loader] == [[0, 1], [2, 3]]
 
@@ -207,7 +208,7 @@ def test_a_worker_may_use_a_loader_without_workers_but_not_start_processes(kind:
     assert list(loader) == [[[0, 1], [2, 3]]]
     loader = make(kind, Calls(lambda index: inner(1)), 1, batch_size=None, sampler=[0])
     with pytest.raises(AssertionError, match="daemonic processes are not allowed to have children"):
-        list(loader)
+        drain(loader)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -256,3 +257,34 @@ def test_in_order_false_gives_all_batches_in_order() -> None:
     assert lists(loader) == [[i, i + 1] for i in range(0, 20, 2)]
     loader = ours(Yields(lambda: shard_of(10)), 2, batch_size=2, in_order=False)
     assert lists(loader) == lists(make("torch", Yields(lambda: shard_of(10)), 2, batch_size=2))
+
+
+def test_a_forked_child_can_read_a_batch_of_its_parent() -> None:
+    batches = list(ours(Calls(lambda index: torch.full((1000,), float(index))), 2, batch_size=2))
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=lambda: queue.put([batch.sum().item() for batch in batches]))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert queue.get(timeout=60) == [1000.0, 5000.0, 9000.0, 13000.0]
+
+
+def test_batches_outlive_the_loader_and_can_be_written() -> None:
+    loader = ours(Calls(lambda index: torch.full((4,), float(index))), 2, batch_size=2, persistent_workers=True)
+    batches = list(loader)
+    for batch in batches:
+        batch += 1
+    list(loader)
+    del loader
+    assert [batch[:, 0].tolist() for batch in batches] == [[1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+def test_a_start_method_that_the_program_set_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "spawn")
+    assert choose_context(None).get_start_method() == "spawn"
+    assert choose_context("fork").get_start_method() == "fork"
+
+
+def test_prefetch_factor_zero_prepares_one_batch_ahead() -> None:
+    assert lists(ours(Calls(int, 4), 2, batch_size=2, prefetch_factor=0)) == [[0, 1], [2, 3]]

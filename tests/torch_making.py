@@ -83,13 +83,29 @@ def lists(loader: Any) -> list[Any]:
     return [batch.tolist() for batch in loader]
 
 
-def outcomes(iterator: Iterator[Any], count: int) -> list[Any]:
+def drain(loader: Any) -> list[Any]:
+    """Give all batches. The workers end at once, even if an exception keeps the iterator alive."""
+    iterator = iter(loader)
+    try:
+        return list(iterator)
+    finally:
+        _end(iterator)
+
+
+def outcomes(loader: Any, count: int) -> list[Any]:
     """Give the results of ``count`` calls of ``next``: batches, or exceptions."""
     found: list[Any] = []
+    iterator = iter(loader)
     for _ in range(count):
         try:
             batch = next(iterator)
             found.append(batch.tolist() if isinstance(batch, torch.Tensor) else batch)
         except Exception as error:
-            found.append(error)
+            found.append(error.with_traceback(None))
+    _end(iterator)
     return found
+
+
+def _end(iterator: Any) -> None:
+    if hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()

@@ -38,6 +38,7 @@ def main() -> None:
         work=WORK.resolve(),
         runs=1 if given.quick else given.runs,
         is_quick=given.quick,
+        retries=0 if given.quick else Setting.retries,
         wait_seconds=0.0 if given.quick else given.wait,
         has_spdl=not given.no_spdl,
     )

@@ -38,6 +38,8 @@ class Setting:
     runs: int = 3
     is_quick: bool = False
     wait_seconds: float = harness.QUIET_WAIT_SECONDS
+    retries: int = 1
+    """How often a run is repeated if other programs disturbed it."""
     has_spdl: bool = True
     failures: dict[str, str] = field(default_factory=dict)
     """Why a contender is missing from a row, by `row, contender`."""
@@ -51,17 +53,26 @@ class Setting:
         found: Results = {name: [] for name in contenders if self.has_spdl or not needs_spdl(name)}
         for number in range(self.runs):
             for name in list(found):
-                harness._wait_for_quiet(self.wait_seconds)
                 try:
-                    result = self._run(name, kind, name, *arguments, str(number))
+                    found[name] += self._run_until_quiet(
+                        f"{row:14} {name:20}", name, kind, name, *arguments, str(number)
+                    )
                 except (harness.ContenderFailed, NotInstallable) as failure:
                     self.failures[f"{row}, {name}"] = str(failure)
                     del found[name]
                     print(f"  {row}, {name}: {failure}", file=sys.stderr)
-                    continue
-                found[name].append(result)
-                figures = ", ".join(f"{key} {value:.5g}" for key, value in result.items() if isinstance(value, float))
-                print(f"  run {number + 1}/{self.runs} {row:12} {name:20} {figures}", file=sys.stderr)
+        return found
+
+    def _run_until_quiet(self, title: str, contender: str, *arguments: str) -> list[dict[str, Any]]:
+        """Run a contender, and again if other programs used the machine meanwhile. Returns the results of all runs."""
+        found: list[dict[str, Any]] = []
+        while len(found) <= self.retries:
+            harness._wait_for_quiet(self.wait_seconds)
+            found.append(self._run(contender, *arguments))
+            figures = (f"{key} {value:.5g}" for key, value in found[-1].items() if isinstance(value, float))
+            print(f"  {title} {', '.join(figures)}", file=sys.stderr)
+            if found[-1].get("other_cores", 0.0) <= harness.QUIET_CORES:
+                break
         return found
 
     def _run(self, contender: str, *arguments: str) -> dict[str, Any]:

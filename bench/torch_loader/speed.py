@@ -85,7 +85,10 @@ def measure(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 def _check_contents(setting: Setting, workload: Workload, found: dict[str, list[dict[str, Any]]]) -> None:
     """Remove contenders whose contents are not those of torch."""
-    contents = {name: runs[0].pop("contents") for name, runs in found.items() if runs}
+    contents = {}
+    for name, runs in found.items():
+        for run in runs:
+            contents[name] = run.pop("contents", contents.get(name))
     for name in list(found):
         if name in contents and "torch" in contents:
             differs = fingerprint.difference(contents[name], contents["torch"], workload.tolerance)

@@ -38,8 +38,7 @@ pub fn run(data: &[u8]) {
 }
 
 fn say_hello(stream: &UnixStream) {
-    let arena: OwnedFd =
-        rustix::fs::memfd_create("arena", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
+    let arena: OwnedFd = rustix::fs::memfd_create("arena", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
     rustix::fs::ftruncate(&arena, ARENA_BYTES).expect("it can grow");
     let descriptors = [arena.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

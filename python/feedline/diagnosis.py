@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from feedline import _feedline, environment
 from feedline.display import Displayed, Facts, count, listed
@@ -15,6 +15,7 @@ from feedline.types import Anomaly, Remedy, RunReport, TriedRemedy
 
 if TYPE_CHECKING:
     from feedline.loader import Loader
+    from feedline.torch import DataLoader
 
 Step = Callable[[Any], object]
 """A training step: a function of a batch."""
@@ -122,12 +123,27 @@ class Diagnosis(Displayed):
         return facts | {f"would help: {r['change']}": f"{100 * r['predicted_gain']:+.0f} %" for r in self.remedies}
 
 
-def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, tables: bool = False) -> Diagnosis:
+@overload
+def doctor(loader: Loader, step: Step | None = ..., *, seconds: float = ..., tables: bool = ...) -> Diagnosis: ...
+
+
+@overload
+def doctor(
+    loader: DataLoader[Any], step: Step | None = ..., *, seconds: float = ..., tables: bool = ...
+) -> Diagnosis | Report: ...
+
+
+def doctor(
+    loader: Loader | DataLoader[Any], step: Step | None = None, *, seconds: float = 10.0, tables: bool = False
+) -> Diagnosis | Report:
     """Find the bottleneck of a job, and what would help.
 
     The doctor measures each part alone: ``step(batch)`` on one batch again and again, then reading, then preparing.
     From these it predicts the speed of the job. Then it runs the whole job for ``seconds``. It runs the plan of the
     loader from epoch 0 on, in this process, and leaves the loader itself unchanged.
+
+    A ``feedline.torch.DataLoader`` with a native dataset is examined in the same way. With a Python dataset the job
+    runs as it is, and the report names the lines of the dataset that take the time.
 
     Args:
         loader: the loader of the job.
@@ -145,6 +161,13 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
         raise PlanError(f"step is {step!r}; it must be a function of a batch")
     if not 0 < seconds < 86_400:
         raise PlanError(f"seconds is {seconds!r}; it must be a time above 0 and below a day")
+    from feedline.loader import Loader
+
+    if not isinstance(loader, Loader):
+        # Imported here, so that programs without torch never import it.
+        from feedline.torch.diagnosis import examine
+
+        return examine(loader, step, seconds, tables)
     if loader.is_closed:
         raise ClosedError("this Loader is closed; give one that is not")
     trainer = _Trainer(loader._batch, step)

@@ -1,4 +1,5 @@
 //! Batches that a sampler outside the engine chooses, made by workers outside the engine.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use feedline_memory::Mutex;
 use feedline_order::{Epoch, Position, SampleId};
 
 /// Generous: only a hang takes this long.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A maker in this process. Sample `n` is the number `n`, in its slot if there is one.
 #[derive(Debug, Default)]

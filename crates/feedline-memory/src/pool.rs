@@ -15,9 +15,9 @@ pub struct Pool(Arc<PoolInner>);
 pub(crate) struct PoolInner {
     pub(crate) layout: SlabLayout,
     sharing: Sharing,
+    /// Unused allocations. `None` once nothing is reused any more.
+    spare: Mutex<Option<Vec<Allocation>>>,
     max_spare: usize,
-    /// Unused allocations.
-    spare: Mutex<Vec<Allocation>>,
 }
 
 impl Pool {
@@ -33,7 +33,7 @@ impl Pool {
 
     /// The same, with memory that others may use as `sharing` says.
     pub fn with_sharing(layout: SlabLayout, max_spare: usize, sharing: Sharing) -> Self {
-        Self(Arc::new(PoolInner { layout, sharing, max_spare, spare: Mutex::default() }))
+        Self(Arc::new(PoolInner { layout, sharing, max_spare, spare: Mutex::new(Some(Vec::new())) }))
     }
 
     /// Opens a slab. Reused memory contains old bytes, so every slot that will be read must be written before the slab is sealed.
@@ -51,7 +51,15 @@ impl Pool {
 
     /// Bytes of unused allocations.
     pub fn spare_bytes(&self) -> usize {
-        self.0.spare.lock().len() * self.0.layout.total_bytes()
+        self.0.spare.lock().as_ref().map_or(0, Vec::len) * self.0.layout.total_bytes()
+    }
+
+    /// Frees unused allocations, and from now on each slab when it is dropped. Otherwise one slab that a user keeps would keep the
+    /// unused memory of its whole pool.
+    pub fn stop_reuse(&self) {
+        let spare = self.0.spare.lock().take();
+        // Freed without the lock.
+        drop(spare);
     }
 }
 
@@ -65,13 +73,13 @@ impl PoolInner {
     }
 
     fn take(&self) -> Option<Allocation> {
-        self.spare.lock().pop()
+        self.spare.lock().as_mut()?.pop()
     }
 
     /// Takes back the memory of a slab. Frees it if there is enough spare memory.
     pub(crate) fn put_back(&self, memory: Allocation) {
         let mut spare = self.spare.lock();
-        if spare.len() < self.max_spare {
+        if let Some(spare) = spare.as_mut().filter(|spare| spare.len() < self.max_spare) {
             spare.push(memory);
         }
         // Otherwise `memory` is freed after the lock is released: parameters are dropped after local variables.
@@ -137,5 +145,18 @@ mod tests {
         drop(second);
         assert_eq!(pool.spare_bytes(), pool.layout().total_bytes());
         assert_eq!(pool.open().unwrap().seal().unwrap().start(), address);
+    }
+
+    #[test]
+    fn a_pool_that_stops_keeps_no_memory_while_a_slab_is_used() {
+        let pool = pool(4);
+        let kept = pool.open().unwrap().seal().unwrap();
+        drop(pool.open().unwrap().seal().unwrap());
+        assert!(pool.spare_bytes() > 0);
+        pool.stop_reuse();
+        assert_eq!(pool.spare_bytes(), 0);
+        drop(kept);
+        assert_eq!(pool.spare_bytes(), 0);
+        assert!(pool.open().is_some(), "slabs can still be opened");
     }
 }

@@ -1,4 +1,5 @@
 //! Worker processes, played by threads that speak their protocol.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;

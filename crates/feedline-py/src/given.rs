@@ -135,9 +135,9 @@ impl GivenLoader {
         self.workers.current(worker).map(|sample| sample.id.0)
     }
 
-    /// The Python stack that a worker wrote when it got the signal for that.
-    fn stack(&self, worker: usize) -> Option<String> {
-        self.workers.stack(worker)
+    /// The Python stacks that a worker wrote, from byte `start` on. It writes one each time it gets the signal for that.
+    fn stacks<'py>(&self, py: Python<'py>, worker: usize, start: u64) -> Option<Bound<'py, PyBytes>> {
+        self.workers.stacks(worker, start).map(|text| PyBytes::new(py, &text))
     }
 
     /// Calls a function in a worker that has no request. Returns whether it succeeded, and its pickled result or exception.

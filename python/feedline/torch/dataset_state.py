@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from feedline.torch.native_ops import native_ops
+from feedline.torch.conversion import native_ops
 
 _LISTS = ("samples", "targets", "indices", "tensors", "datasets", "data")
 _FUNCTIONS = ("loader", "target_transform")

@@ -29,8 +29,8 @@ def prefetch(
 ) -> DevicePrefetcher:
     """Return a loader whose batches are on ``device``, copied up to ``depth`` batches ahead.
 
-    ``transform`` gets each batch on the device. Let the loader deliver uint8 and normalise there: a quarter of the bytes
-    cross the bus. ``channels_last`` gives pictures of four dimensions the strides that convolutions like.
+    ``transform`` gets each batch on the device. Let the loader deliver uint8 and normalise there: a quarter of the
+    bytes cross the bus. ``channels_last`` gives pictures of four dimensions the strides that convolutions like.
 
     The state of the result counts only the batches that it has delivered.
 
@@ -148,7 +148,8 @@ def _cuda_copier(device: torch.device) -> _Copy:
             current = torch.cuda.current_stream(device)
             current.wait_event(done)
             # The memory of these tensors belongs to the side stream. It must not be reused before this stream is done.
-            _mapped(ready, lambda tensor: tensor.record_stream(current) or tensor)
+            for tensor in _tensors(ready):
+                tensor.record_stream(current)
             # Pinned memory may be reused once the copy has ended, which `done` says.
             return ready
 
@@ -157,6 +158,12 @@ def _cuda_copier(device: torch.device) -> _Copy:
         return finish
 
     return copy
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    _mapped(batch, found.append)
+    return found
 
 
 def _as_channels_last(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,13 +22,14 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 
 from feedline import _feedline, environment
-from feedline.errors import SampleError
+from feedline.errors import FeedlineError, SampleError
 from feedline.exit import close_at_exit
 from feedline.policy import Substitute
 from feedline.torch import payload
 from feedline.torch.processes import WorkerProcess, WorkerStarter, end_workers
 from feedline.torch.schema import Schema
-from feedline.torch.worker import STACK_SIGNAL, WorkerConfig
+from feedline.torch.stacks import worker_stack
+from feedline.torch.worker import WorkerConfig
 
 _log = logging.getLogger("feedline")
 
@@ -52,7 +53,7 @@ Parts = tuple[list[_feedline.Array], list[tuple[int, _feedline.Array]]]
 """A batch of the engine: the arrays in its slab, and what else came with its samples."""
 
 
-class WorkerLost(RuntimeError):
+class WorkerLost(FeedlineError, RuntimeError):
     """A worker ended before its work was done. No further batch can come."""
 
 
@@ -118,7 +119,8 @@ class WorkerEngine:
             run["prefetch_batches"] = options.prefetch_batches
         if options.memory_budget is not None:
             run["memory_budget"] = options.memory_budget
-        source = _feedline.Source.dataset(max(options.samples, 1), name)
+        # A sampler may draw a batch that is larger than the dataset.
+        source = _feedline.Source.dataset(max(options.samples, stream["batch_size"]), name)
         plan = _feedline.Plan(source, [], stream, run, (0, 1))
         sockets = [worker.socket.detach() for worker in self.workers]
         return _feedline.GivenLoader(plan, environment.machine(1), sockets, options.on_error == "restart")
@@ -187,7 +189,7 @@ class WorkerEngine:
         """End the threads, then the workers. Further calls do nothing."""
         native, self._native = self._native, None
         workers, self.workers = self.workers, []
-        # A forked child has neither the threads nor the workers. It must not free the engine, which would wait for them.
+        # A forked child has neither the threads nor the workers. Freeing the engine would wait for them.
         if os.getpid() != self._process:
             _of_parent_process.append(native)
             return
@@ -272,15 +274,21 @@ class WorkerEngine:
         process.join(timeout=_EXIT_SECONDS)
         code = process.exitcode
         if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
-            ended = f"worker {number} is killed by signal: {signal.strsignal(-code)} ({name})"
-            if name == "SIGKILL":
-                ended += ", perhaps by the kernel for lack of memory,"
+            ended = f"is killed by signal: {signal.strsignal(-code)}"
+            if code == -signal.SIGKILL:
+                ended += " (perhaps by the kernel, for lack of memory)"
         else:
-            ended = f"worker {number} ended with exit code {code}"
-        what = "waited for work on" if index is None else f"made {self._sample} {index} of"
-        name = type(self._config.dataset).__name__
-        return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: {ended} while it {what} {name}"
+            ended = f"exited unexpectedly with exit code {code}"
+        what = (
+            "waited for work"
+            if index is None
+            else f"made {self._sample} {index} of {type(self._config.dataset).__name__}"
+        )
+        # Both texts of torch, which programs search for.
+        return (
+            f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: "
+            f"DataLoader worker (pid {process.pid}) {ended} while worker {number} {what}"
+        )
 
     @property
     def _sample(self) -> str:
@@ -299,15 +307,7 @@ class WorkerEngine:
             index = self.native.current(number)
             if index is None:
                 continue
-            before = len(self.native.stack(number) or "")
-            stack = ""
-            with contextlib.suppress(ProcessLookupError, TypeError):
-                os.kill(worker.process.pid, STACK_SIGNAL)  # type: ignore[arg-type]
-                for _ in range(100):
-                    stack = (self.native.stack(number) or "")[before:]
-                    if stack.endswith("\n"):
-                        break
-                    time.sleep(0.01)
+            stack = worker_stack(self.native, number, worker)
             stuck.append(f"worker {number} (pid {worker.process.pid}) works on {self._sample} {index}\n{stack}")
         where = "\n".join(stuck) or "no worker works on a sample"
         raise RuntimeError(f"DataLoader timed out after {self._options.timeout} seconds: {where}")

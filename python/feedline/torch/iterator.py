@@ -95,6 +95,7 @@ class WorkerIterator(EpochIterator):
     """Receives batches from worker processes."""
 
     _engine: WorkerEngine | None = None
+    _processes: list[BaseProcess] = []  # noqa: RUF012 (replaced, never changed)
     _feed: Feed
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -156,16 +157,18 @@ class WorkerIterator(EpochIterator):
 
     def _make_next(self) -> Any:
         while True:
+            self._fill()
             if self._requested == 0 or self._engine is None:
                 raise self._error or StopIteration
             parts = self._engine.next()
             self._requested -= 1
-            self._fill()
             try:
                 accepted = self._feed.accept(self._engine.assembled(parts))
             except Exception:
                 self._feed.fail()
                 raise
+            # Again, so that workers do not wait while the trainer works.
+            self._fill()
             if accepted:
                 return accepted[0]
 
@@ -194,11 +197,14 @@ class WorkerIterator(EpochIterator):
 
     @property
     def _workers(self) -> list[BaseProcess]:
-        """The worker processes. Programs read their process ids."""
-        return [] if self._engine is None else [worker.process for worker in self._engine.workers]
+        """The worker processes, also after their end. Programs read their process ids."""
+        if self._engine is not None:
+            self._processes = [worker.process for worker in self._engine.workers]
+        return self._processes
 
     def _shutdown_workers(self) -> None:
         """End the workers. Trainers call this method of torch's iterator."""
+        self._processes = self._workers
         engine, self._engine = self._engine, None
         self._has_more, self._requested = False, 0
         if engine is not None:

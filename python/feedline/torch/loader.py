@@ -134,6 +134,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.cache, self.share, self.metrics = cache, share, metrics
         self._drawn_seed: int | None = None
         self._place = Place()
+        self._has_moving_sampler = False
         self._native_loader: NativeLoader | None = None
         self._last_engine: WorkerEngine | None = None
         self._said: set[str] = set()
@@ -297,10 +298,12 @@ class DataLoader(TorchDataLoader[T_co]):
         self._place.follow(progress)
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
         if not self._is_iterable and progress.received == _length(self._index_sampler):
-            self._place.end(progress)
+            self._end_epoch(progress)
 
     def _end_epoch(self, progress: EpochProgress) -> None:
         self._place.end(progress)
+        if progress.sampler is not None:
+            self._has_moving_sampler = progress.sampler.is_position
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one. The order and the random numbers of samples depend on it.
@@ -335,7 +338,10 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _parts_between_epochs(self) -> dict[str, Any]:
         draws = TorchDraws() if self.seeding == "torch" else None
-        sampler = None if self._is_iterable else SamplerProgress(self._index_sampler, generators_of(self), None)
+        sampler = None
+        if not self._is_iterable:
+            sampler = SamplerProgress(self._index_sampler, generators_of(self), None)
+            sampler.is_position = self._has_moving_sampler
         return EpochProgress(self._place.epoch, 0, sampler, None, draws).saved()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

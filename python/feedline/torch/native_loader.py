@@ -5,7 +5,7 @@ In: a DataLoader. Out: a native loader with the same samples in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, default_collate
@@ -83,6 +83,10 @@ class NativeLoader:
         if received:
             self.loader.load_state_dict(self.loader.state_dict() | {"epoch": epoch, "batches": received})
         return map(self._promotion.collate, iter(self.loader))
+
+    def step(self, step: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
+        """Return a step that takes batches of the native loader."""
+        return None if step is None else lambda batch: step(self._promotion.collate(batch))
 
     def snapshot(self) -> Snapshot:
         """Return all counters."""

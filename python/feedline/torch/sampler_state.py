@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ import torch
 from torch.utils.data import BatchSampler
 
 from feedline.torch.fetch import has_state
+
+_AHEAD = 2
+"""Batches that are drawn before the first is given out."""
 
 
 class SamplerProgress:
@@ -37,38 +40,52 @@ class SamplerProgress:
             self._restore(saved, generators)
         self._generators = [encoded(generator.get_state()) for generator in generators]
         self._start = self._state()
-        self._is_position = False
+        self.is_position = False
+        """Whether the state of the sampler is a position, as far as is known."""
         self._last: bytes | None = None
-        self._drawn: deque[bytes] = deque()
+        self._ahead: deque[Any] = deque()
+        """Batches that were drawn, each with the state after it, and the exception that ended the sampler."""
+        self._given: deque[bytes | None] = deque()
+        """The states of batches that were given out and not yet delivered."""
 
-    def track(self, sampling: Iterable[Any]) -> Iterator[Any]:
-        """Give what a sampler gives, and note its state after each."""
+    def track(self, sampling: Iterator[Any]) -> Iterator[Any]:
+        """Give what a sampler gives, and note its state after each. Two batches are drawn at once, to see the kind."""
         if self._holder is None:
-            return iter(sampling)
+            return sampling
+        for _ in range(_AHEAD):
+            self._draw(sampling)
         return self._tracked(sampling)
 
-    def _tracked(self, sampling: Iterable[Any]) -> Iterator[Any]:
-        for batch in sampling:
-            state = self._state()
-            assert state is not None, "only samplers with a state are tracked"
-            self._is_position = state != (self._start if self._last is None else self._last)
-            self._last = state
-            self._drawn.append(state)
+    def _draw(self, sampling: Iterator[Any]) -> None:
+        if self._ahead and isinstance(self._ahead[-1], Exception):
+            return
+        try:
+            batch = next(sampling)
+        except Exception as error:
+            self._ahead.append(error)
+            return
+        state = self._state()
+        self.is_position = state != (self._start if self._last is None else self._last)
+        self._last = state
+        self._ahead.append((batch, state))
+
+    def _tracked(self, sampling: Iterator[Any]) -> Iterator[Any]:
+        while not isinstance(self._ahead[0], Exception):
+            batch, state = self._ahead.popleft()
+            self._draw(sampling)
+            self._given.append(state)
             yield batch
+        if not isinstance(self._ahead[0], StopIteration):
+            raise self._ahead[0]
 
     def receive(self) -> None:
-        """Count a delivered batch. Those that were passed over are not delivered."""
-        if self._drawn:
-            self._received = self._drawn.popleft()
-
-    def pass_over(self, batches: int) -> None:
-        """Forget the states of batches that were drawn and passed over."""
-        for _ in range(min(batches, len(self._drawn))):
-            self._received = self._drawn.popleft()
+        """Count a delivered batch."""
+        if self._given:
+            self._received = self._given.popleft()
 
     def saved(self, received: int) -> dict[str, Any]:
         """Return plain data, apart from the sampler's own state."""
-        is_position = self._is_position or self.is_continued
+        is_position = self.is_position or self.is_continued
         saved: dict[str, Any] = {"generators": self._generators, "is_position": is_position}
         # A position that was left from the epoch before is no start of this one.
         state = self._start if not is_position else self._received if received else None

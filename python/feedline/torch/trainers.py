@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from torch.utils.data import BatchSampler, IterableDataset
@@ -66,7 +66,7 @@ def skip_first_batches(loader: Any, num_batches: int = 0) -> Any:
     """
     base = getattr(loader, "base_dataloader", loader)
     if not isinstance(base, DataLoader):
-        import accelerate
+        import accelerate  # type: ignore[import-untyped]
 
         return accelerate.skip_first_batches(loader, num_batches)
     base._skip(num_batches)
@@ -81,7 +81,7 @@ class TrainerMixin:
     ...     pass
     """
 
-    feedline_options: dict[str, Any] = {}
+    feedline_options: ClassVar[dict[str, Any]] = {}
     """Arguments for :class:`feedline.torch.DataLoader`, such as ``{"native": False}``."""
 
     def train(self, *arguments: Any, **options: Any) -> Any:

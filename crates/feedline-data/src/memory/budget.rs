@@ -71,6 +71,8 @@ struct Account {
     /// The batch that the consumer of each run needs next.
     fronts: BTreeMap<u64, u64>,
     active: BTreeMap<Ticket, Active>,
+    /// Number of threads that wait for bytes. Notifying a condition variable is a system call, even if nobody waits.
+    waiting: usize,
 }
 
 /// A sample in preparation. Smaller is needed sooner.
@@ -147,14 +149,16 @@ impl Budget {
     /// Sets the batch that the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
         // A sample that was not due may be due now, so the waiters look again.
-        self.account.lock().fronts.insert(front.run, front.batch);
-        self.released.notify_all();
+        let mut account = self.account.lock();
+        account.fronts.insert(front.run, front.batch);
+        self.wake(account);
     }
 
     /// Removes a run that has ended.
     pub fn end_run(&self, run: u64) {
-        self.account.lock().fronts.remove(&run);
-        self.released.notify_all();
+        let mut account = self.account.lock();
+        account.fronts.remove(&run);
+        self.wake(account);
     }
 
     /// Whether a batch of `bytes` may be opened ahead. A quarter of the budget is reserved for samples in preparation.
@@ -170,8 +174,20 @@ impl Budget {
 
     /// Returns bytes that were held.
     pub(super) fn release(&self, bytes: u64) {
-        self.account.lock().used -= bytes;
-        self.released.notify_all();
+        let mut account = self.account.lock();
+        account.used -= bytes;
+        self.wake(account);
+    }
+
+    /// Releases the lock and wakes all waiting threads.
+    fn wake(&self, account: MutexGuard<'_, Account>) {
+        let has_waiting = account.waiting > 0;
+        // Waiters take the lock when they wake up, so it is released first. A thread counts as waiting before it releases the lock,
+        // so none is missed.
+        drop(account);
+        if has_waiting {
+            self.released.notify_all();
+        }
     }
 
     /// Starts the preparation of the sample in `slot` of a batch.
@@ -300,7 +316,9 @@ impl Working {
             }
             // With a time limit, because nothing notifies when the token is cancelled or when the limit of a shared budget
             // changes.
+            account.waiting += 1;
             self.budget.released.wait_for(&mut account, CANCEL_POLL);
+            account.waiting -= 1;
         }
         account.take(bytes);
         let entry = account.entry(self.ticket);
@@ -327,9 +345,7 @@ impl Drop for Working {
         if let Some(active) = account.active.remove(&self.ticket) {
             account.used -= active.granted;
         }
-        // Waiters take the lock when they wake up, so it is released first.
-        drop(account);
-        self.budget.released.notify_all();
+        self.budget.wake(account);
     }
 }
 

@@ -103,16 +103,13 @@ impl RunShared {
         let workers = worker_pool.target();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
-        // By default open batches take at most half of the budget. `Budget::has_room_ahead` also keeps a quarter free. Computed
-        // once: a later change of a shared limit is handled by `has_room_ahead` alone.
-        let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
         let limits = Limits {
             batch_size,
             asked: config.prefetch_batches,
             // Four samples per thread or what the supply reads ahead, whichever is more, plus the batch that the consumer needs
             // next.
             useful: 2.max(1 + (4 * workers).max(supply.samples_ahead()).div_ceil(batch_size)),
-            affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
+            affordable: affordable_batches(&budget, slab_bytes),
             is_first_come: config.start == Start::FirstCome || !window.placement.can_announce(),
         };
         let pace = Pace::default();
@@ -215,6 +212,12 @@ impl RunShared {
         taken < progress.lookahead.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
+    /// The limits of the look-ahead. The bytes of a slab may have changed, so the number of affordable ones may have, too.
+    fn limits(&self) -> Limits {
+        let affordable = affordable_batches(&self.budget, self.slabs.lock().slab_bytes());
+        Limits { affordable, ..self.limits }
+    }
+
     /// The slabs of batches that are opened now.
     fn slabs(&self) -> Slabs {
         let mut slabs = self.slabs.lock();
@@ -222,6 +225,11 @@ impl RunShared {
             slabs.change_layout(layout);
         }
         slabs.clone()
+    }
+
+    /// Frees the memory that waits for further batches. Batches that a user still has keep theirs.
+    pub(super) fn free_unused_slabs(&self) {
+        self.slabs.lock().pool.stop_reuse();
     }
 
     /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.
@@ -307,7 +315,7 @@ impl RunShared {
         let DeliveryRecord { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.record(Instant::now());
         self.update_deadline(&progress);
-        progress.lookahead = Lookahead::new(&self.limits, &progress.pace, self.costs.spread());
+        progress.lookahead = Lookahead::new(&self.limits(), &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
         // A preparer thread opens the next batch, not the consumer.
         self.wake_one(progress);
@@ -336,4 +344,10 @@ impl RunShared {
         let after = after.normalised(&self.plan);
         Ok(Some((Delivery { batch, substitutes, before: cursor, after, indices, phase }, slab)))
     }
+}
+
+/// Batches that may be open by default. They take at most half of the budget; `Budget::has_room_ahead` also keeps a quarter free.
+fn affordable_batches(budget: &Budget, slab_bytes: u64) -> usize {
+    let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
+    usize::try_from(affordable).unwrap_or(usize::MAX)
 }

@@ -30,6 +30,7 @@ impl Slabs {
         if !Arc::ptr_eq(&self.layout, &layout) {
             // Workers write to leaves only.
             let sharing = if layout.leaves().is_empty() { Sharing::Private } else { Sharing::Writers };
+            self.pool.stop_reuse();
             self.pool = Pool::with_sharing(layout.slab().clone(), self.max_spare, sharing);
             self.layout = layout;
         }

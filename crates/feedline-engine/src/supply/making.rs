@@ -189,7 +189,8 @@ impl MakingSupply {
     fn lay_out(&self, learnt: &mut Learnt) {
         let leaves = learnt.form.as_ref().map(|form| form.leaves.clone()).unwrap_or_default();
         // Without leaves only the number of slots changes. Arrays that are too large for a slab come as payload.
-        let layouts = [leaves, Vec::new()].into_iter().map(|leaves| self.plan.layout().with_leaves(leaves, learnt.slots));
+        let layouts =
+            [leaves, Vec::new()].into_iter().map(|leaves| self.plan.layout().with_leaves(leaves, learnt.slots));
         learnt.layout = layouts.flatten().next().map(Arc::new);
     }
 }

@@ -20,7 +20,7 @@ use super::frame::{MAX_FRAME, read_hello};
 
 /// Interval at which a waiting thread checks whether it should end.
 const POLL: Duration = Duration::from_millis(50);
-/// Upper limit of a stack that is read.
+/// Upper limit of stacks that are read at once.
 const MAX_STACK: usize = 64 << 10;
 /// Slabs that a worker keeps mapped. It forgets all when there are more.
 const MAX_SLABS: usize = 1024;
@@ -164,11 +164,12 @@ impl WorkerFiles {
         read.map_or(0, |()| u64::from_le_bytes(number) as usize)
     }
 
-    /// The Python stack that the worker wrote when it was asked.
-    pub(super) fn stack(&self) -> Option<String> {
+    /// The Python stacks that the worker wrote when it was asked, from byte `start` on.
+    pub(super) fn stacks(&self, start: u64) -> Option<Vec<u8>> {
         let file = self.stack.as_ref()?;
-        let mut text = vec![0; MAX_STACK.min(file.metadata().ok()?.len() as usize)];
-        file.read_exact_at(&mut text, 0).ok()?;
-        Some(String::from_utf8_lossy(&text).into_owned())
+        let len = file.metadata().ok()?.len().saturating_sub(start);
+        let mut text = vec![0; MAX_STACK.min(usize::try_from(len).ok()?)];
+        file.read_exact_at(&mut text, start).ok()?;
+        Some(text)
     }
 }

@@ -120,7 +120,8 @@ impl WorkerPool {
     pub fn replace(&self, worker: usize, stream: UnixStream) {
         let worker = &self.workers[worker];
         let mut state = worker.state.lock();
-        (state.lost, state.replacement) = (None, Some(stream));
+        // The files of the lost worker say nothing about the new one.
+        (state.lost, state.replacement, state.files) = (None, Some(stream), None);
         drop(state);
         worker.changed.notify_all();
     }
@@ -131,9 +132,9 @@ impl WorkerPool {
         state.samples.get(state.files.as_ref()?.progress()).copied()
     }
 
-    /// The Python stack of a worker, which it writes when it gets the signal for that.
-    pub fn stack(&self, worker: usize) -> Option<String> {
-        self.workers[worker].state.lock().files.as_ref()?.stack()
+    /// The Python stacks of a worker, from byte `start` on. It writes one each time it gets the signal for that.
+    pub fn stacks(&self, worker: usize, start: u64) -> Option<Vec<u8>> {
+        self.workers[worker].state.lock().files.as_ref()?.stacks(start)
     }
 
     /// Calls a function in a worker that makes no sample at the moment. `content` and the result are opaque.
