@@ -172,7 +172,7 @@ class IterableFeed:
 def _ids_of(batch: Any) -> tuple[list[int], bytes | None]:
     """Return the numbers of samples, and their indices as the dataset takes them if these are not numbers."""
     indices = list(batch)
-    # An exact type: True is an index, too, but of another dataset.
-    if all(type(index) is int and index >= 0 for index in indices):
+    # An exact type: True is an index, too, but of another dataset. An empty batch has no type.
+    if set(map(type, indices)) <= {int} and min(indices, default=0) >= 0:
         return indices, None
     return [index_id(index) for index in indices], pickle.dumps(indices)
