@@ -100,7 +100,10 @@ def test_an_array_in_memory_says_how_it_could_travel() -> None:
     assert len(list(copy.deepcopy(loader))) == 2, "within the process it is shared"
 
 
-def test_functions_travel_by_name_and_lambdas_say_what_to_do(root: Path) -> None:
+def test_functions_travel_by_name_and_lambdas_say_what_to_do(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests of this process may have imported it, and then it carries lambdas.
+    monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
+
     def mapped(function: Any) -> fl.Loader:
         chain = [ops.DecodeImage(), ops.Resize((8, 8)), ops.Map(function)]
         return fl.Loader(fl.folder(root), chain, batch_size=4)
