@@ -8,7 +8,7 @@ use std::alloc::{self, Layout};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -20,6 +20,11 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// The number of the next shared allocation.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// Number of allocations that other processes may write to. Each has a file descriptor.
+static WRITABLE: AtomicUsize = AtomicUsize::new(0);
+/// A process may have 1024 open files by default. Batches that a user keeps must not use them up.
+const MAX_WRITABLE: usize = 256;
 
 /// Who else may use memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +51,7 @@ pub struct Allocation {
 #[derive(Debug)]
 enum Backing {
     Heap(Layout),
-    Shared(OwnedFd),
+    Shared { file: OwnedFd, is_writable: bool },
 }
 
 // SAFETY: M1, the allocation is owned and has no thread affinity.
@@ -69,6 +74,15 @@ impl Allocation {
         Some(Self { start, len: layout.size(), kind: Backing::Heap(layout), number: 0 })
     }
 
+    /// Allocates `len` zeroed bytes that other processes may write to, or on the heap if there are many such allocations already.
+    pub(crate) fn writable(len: usize) -> Option<Self> {
+        // Relaxed: the limit need not be exact.
+        if WRITABLE.load(Ordering::Relaxed) >= MAX_WRITABLE {
+            return Self::zeroed(len);
+        }
+        Self::shared(len, Sharing::Writers).ok().or_else(|| Self::zeroed(len))
+    }
+
     /// Allocates `len` zeroed bytes that other processes can map.
     pub(crate) fn shared(len: usize, sharing: Sharing) -> io::Result<Self> {
         let len = len.max(1);
@@ -81,9 +95,11 @@ impl Allocation {
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
         // Relaxed: only the numbers must differ.
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let this = Self { start, len, kind: Backing::Shared(file), number };
+        let is_writable = sharing == Sharing::Writers;
+        WRITABLE.fetch_add(usize::from(is_writable), Ordering::Relaxed);
+        let this = Self { start, len, kind: Backing::Shared { file, is_writable }, number };
         let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        if sharing != Sharing::Writers {
+        if !is_writable {
             seals |= SealFlags::FUTURE_WRITE;
         }
         rustix::fs::fcntl_add_seals(this.descriptor().expect("it is shared"), seals)?;
@@ -94,7 +110,7 @@ impl Allocation {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Backing::Heap(_) => None,
-            Backing::Shared(file) => Some(file.as_fd()),
+            Backing::Shared { file, .. } => Some(file.as_fd()),
         }
     }
 
@@ -122,7 +138,8 @@ impl Drop for Allocation {
                 // SAFETY: M1; allocated with this very layout and not freed before.
                 unsafe { alloc::dealloc(self.start.as_ptr(), *layout) }
             }
-            Backing::Shared(_) => {
+            Backing::Shared { is_writable, .. } => {
+                WRITABLE.fetch_sub(usize::from(*is_writable), Ordering::Relaxed);
                 // SAFETY: M1; mapped with this very length and not unmapped before.
                 let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
                 unmapped.expect("what was mapped can be unmapped");
@@ -172,5 +189,14 @@ mod tests {
         assert_eq!(memory.bytes()[7], b'x');
         assert!(rustix::fs::ftruncate(file, 1).is_err());
         assert_ne!(memory.number(), Allocation::shared(1, Sharing::Writers).unwrap().number());
+    }
+
+    #[test]
+    fn memory_for_workers_does_not_use_up_the_descriptors_of_the_process() {
+        let many: Vec<Allocation> = (0..MAX_WRITABLE + 50).map(|_| Allocation::writable(64).unwrap()).collect();
+        let shared = many.iter().filter(|memory| memory.descriptor().is_some()).count();
+        assert!(shared <= MAX_WRITABLE && shared > MAX_WRITABLE / 2, "{shared}");
+        drop(many);
+        assert!(Allocation::writable(64).unwrap().descriptor().is_some());
     }
 }

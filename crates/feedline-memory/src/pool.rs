@@ -68,7 +68,8 @@ impl PoolInner {
         let bytes = self.layout.total_bytes();
         match self.sharing {
             Sharing::Private => Allocation::zeroed(bytes),
-            sharing => Allocation::shared(bytes, sharing).ok(),
+            Sharing::Readers => Allocation::shared(bytes, Sharing::Readers).ok(),
+            Sharing::Writers => Allocation::writable(bytes),
         }
     }
 

@@ -118,7 +118,7 @@ fn law_6_a_lost_worker_is_reported_with_the_sample_that_it_made() {
     });
     let lost = make(&pool, &[10, 11, 12, 13], &Cancel::default()).unwrap_err();
     assert!(matches!(lost, MakeError::WorkerLost { worker: 0, sample: 2 }), "{lost:?}");
-    assert_eq!(pool.lost(), [(0, sample(12))]);
+    assert!(pool.lost().is_empty(), "nobody waits for another worker");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Resources of Python that the engine uses: the memory of a `NumPy` array, from which it copies single samples, and sockets.
+//! Resources of Python that the engine uses: the memory of a `NumPy` array, from which it copies single samples, sockets, and the
+//! state of Python's random number generator.
 //!
 //! The unsafe code of this crate is here. It relies on:
 //!
@@ -7,8 +8,8 @@
 //! - **B2** A socket number that `python/feedline` passes was detached from its Python object (`socket.detach`), so that it
 //!   is open and nobody else closes it.
 //! - **B3** The state of a Mersenne twister that `python/feedline` passes is that of Python's own generator, which lives as long as
-//!   the process: `seeding.py` has compared the memory with the state that the generator reports. The interpreter is attached, so
-//!   nobody draws from it.
+//!   the process: `seeding.py` has compared the memory with the state that the generator reports, and uses this only where the
+//!   interpreter has a global lock. The lock is held, so nobody draws from it.
 
 use std::os::fd::{FromRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;

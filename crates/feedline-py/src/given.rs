@@ -94,7 +94,9 @@ impl GivenLoader {
     /// Waits up to `timeout` seconds for the next batch. `None` after that time, or if a worker was lost that can be replaced.
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Parts<'py>>> {
         self.here(py)?;
-        let deadline = timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+        // A time that is too long to be represented is no limit.
+        let limit = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let left = deadline.map_or(SIGNAL_CHECK, |end| end.saturating_duration_since(Instant::now()));
             let waited = py.detach(|| self.stream().wait_within(left.min(SIGNAL_CHECK)));
@@ -143,8 +145,18 @@ impl GivenLoader {
     /// Calls a function in a worker that has no request. Returns whether it succeeded, and its pickled result or exception.
     fn call<'py>(&self, py: Python<'py>, worker: usize, content: &[u8]) -> PyResult<(bool, Bound<'py, PyBytes>)> {
         self.here(py)?;
-        let is_interrupted = || Python::attach(|py| py.check_signals().is_err());
-        match py.detach(|| self.workers.call(worker, content, &is_interrupted)) {
+        let interrupt = Mutex::new(None);
+        let is_interrupted = || {
+            let raised = Python::attach(|py| py.check_signals()).err();
+            let mut interrupt = interrupt.lock();
+            *interrupt = interrupt.take().or(raised);
+            interrupt.is_some()
+        };
+        let called = py.detach(|| self.workers.call(worker, content, &is_interrupted));
+        if let Some(raised) = interrupt.lock().take() {
+            return Err(raised);
+        }
+        match called {
             Ok(result) => Ok((true, PyBytes::new(py, &result))),
             Err(CallError::Raised { exception, .. }) => Ok((false, PyBytes::new(py, &exception))),
             Err(error) => Err(PyRuntimeError::new_err(error.to_string())),

@@ -8,7 +8,7 @@ unchanged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -116,6 +116,7 @@ class DevicePrefetcher:
         >>> batches = feedline.torch.prefetch(feedline.torch.DataLoader(range(8), batch_size=2), "cpu")
         >>> batches.set_epoch(1)
         """
+        self._state = None
         self._loader.set_epoch(epoch)
 
 
@@ -174,8 +175,12 @@ def _mapped(batch: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """Apply a function to every tensor in dicts, lists, tuples and named tuples."""
     if isinstance(batch, torch.Tensor):
         return function(batch)
-    if isinstance(batch, dict):
-        return type(batch)((key, _mapped(value, function)) for key, value in batch.items())
+    if isinstance(batch, Mapping):
+        moved = {key: _mapped(value, function) for key, value in batch.items()}
+        try:
+            return type(batch)(moved)  # type: ignore[call-arg]
+        except TypeError:  # Such as a defaultdict, whose first argument is something else.
+            return moved
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(_mapped(value, function) for value in batch))
     if isinstance(batch, (list, tuple)):

@@ -159,7 +159,7 @@ class WorkerEngine:
             if parts is not None:
                 return parts
             lost = self.native.lost
-            if not lost:
+            if not lost or self._options.on_error != "restart":
                 self._raise_timeout()
             for number, index in lost:
                 self._replace(number, index)

@@ -94,8 +94,11 @@ class IterableFetcher:
         if self._iterator is None:
             self.begin(item.start, item.epoch)
         self._skip_to(item)
-        value = self._collate(self._next_samples(item.wanted))
-        self._number += 1
+        # An item that raises counts, too: the next request is for the one after it.
+        try:
+            value = self._collate(self._next_samples(item.wanted))
+        finally:
+            self._number += 1
         state = self.state()
         return value if state is None else StatefulItem(value, state)
 

@@ -61,7 +61,8 @@ class DataLoader(TorchDataLoader[T_co]):
             samples do not depend on the number of workers. ``"torch"`` gives the seeds, the order and the batches of
             torch's DataLoader. ``None`` seeds each worker once, at its start.
         on_error: ``"raise"``. ``"restart"`` starts another worker when one dies, and makes its samples again.
-            ``fl.substitute(...)`` replaces samples that raise an exception.
+            ``fl.substitute(...)`` replaces samples that raise an exception, if the dataset is map-style, its indices
+            are whole numbers and ``collate_fn`` is torch's default.
         memory_budget: bytes of batches in flight, as for ``fl.Loader``.
         native: ``"auto"`` runs datasets and transforms natively where Feedline has equals, without worker processes.
             ``False`` always calls the dataset. See :meth:`explain`.

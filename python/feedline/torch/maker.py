@@ -26,7 +26,8 @@ from feedline.torch.schema import Schema
 from feedline.torch.seeding import sample_seeder, seed_worker
 
 _MOST_PROPOSALS = 4
-_MOST_SLABS = 1024
+_MOST_SLABS = 64
+"""As many as the engine counts as mapped: `MAX_SLABS` of link.rs. Each mapping keeps its memory allocated."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ class Maker:
     def _start_epoch(self, options: dict[str, Any]) -> None:
         """Begin an iterable dataset again. ``base_seed``, if given, seeds the worker as at its start."""
         self._fetch = None
+        self._dataset = fetch.with_shared_seed(self._dataset, options.get("shared_seed"))
         if "base_seed" in options:
             self._seed_all(options["base_seed"], options.get("shared_seed"))
 

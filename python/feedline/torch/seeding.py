@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def _python_seeder() -> Seeder:
 
     generator: Any = getattr(random, "_inst", None)
     address = id(generator) + object.__basicsize__
-    if type(generator) is not random.Random:
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if type(generator) is not random.Random or not has_lock:
         return seed_slowly
     states = GeneratorStates.now()
     words = _feedline.random_words(1)

@@ -105,11 +105,6 @@ impl GivenLoader {
         &self.supply
     }
 
-    /// The plan.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
     /// All counters.
     pub fn snapshot(&self) -> Snapshot {
         let RunContext { metrics, budget, .. } = &self.context;

@@ -25,7 +25,7 @@ use super::bookkeeping::{Bookkeeping, SampleObserver};
 use super::worker_pool::MAX_PER_CORE;
 use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
-use crate::supply::{Loading, Made, MadeContent, MakeError, Making, Reading, Supply, SupplyError, Task};
+use crate::supply::{Loading, Made, MadeContent, MakeError, Making, Reading, Supply, Task};
 
 /// Number of substitutes to try for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -198,7 +198,8 @@ impl Preparer {
             Err(Stop::Failed(failure)) => failure,
             Err(stop) => return Err(stop),
         };
-        if self.plan.settings().on_error == OnError::Raise {
+        // Indices in the dataset's own form belong to the whole batch, so no other sample can be requested with them.
+        if self.plan.settings().on_error == OnError::Raise || task.has_own_indices() {
             return Err(Stop::Failed(first));
         }
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
@@ -335,7 +336,7 @@ impl Preparer {
         let may_keep = may_keep && reading == Reading::Trimmed;
         let keeping = if may_keep { self.supply.keeps(request, &self.metrics) } else { None };
         let loaded = match made {
-            Some(made) => self.take_made(made, &mut sample, request, place)?,
+            Some(made) => Ok(self.take_made(made, &mut sample, request, place)?),
             None => self.supply.load(Loading {
                 request,
                 // A cached sample must be whole, because other epochs need other parts of it.
@@ -404,14 +405,15 @@ impl Preparer {
         sample: &mut Sample<'_>,
         request: SampleRequest,
         place: Place,
-    ) -> Result<Result<Cut, SupplyError>, Stop> {
+    ) -> Result<Cut, Stop> {
         let bytes = match made.content.into_bytes() {
             Ok(bytes) => bytes,
             Err(cause) => return Err(self.failure_by(request, place, cause)),
         };
-        self.workspace.reserve(bytes.len()).map_err(|error| self.no_memory(error, request, place))?;
+        // Not reserved: the bytes exist already, and a sample that is dropped for lack of memory could not be made again if its worker
+        // has a state. `attempt_with` books them with the batch.
         sample.put(DATASET_FIELD, Value::Bytes(Memory::from(bytes).into()));
-        Ok(Ok(Cut(0)))
+        Ok(Cut(0))
     }
 
     /// Adds the fields `index`, `padded` and `key` if they are delivered. Moves values with a fixed shape into the slot and returns

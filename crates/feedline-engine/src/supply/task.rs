@@ -90,6 +90,11 @@ impl Task {
         (Place { position, ..place }, plan.request_at(epoch, visits, position))
     }
 
+    /// Whether its indices are in the dataset's own form, so that all its samples are made in one call.
+    pub(crate) fn has_own_indices(&self) -> bool {
+        self.given.as_ref().is_some_and(|given| given.indices.is_some())
+    }
+
     /// The thread that must prepare it.
     pub(crate) fn worker(&self) -> Option<usize> {
         self.given.as_ref()?.worker

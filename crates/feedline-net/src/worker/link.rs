@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
@@ -22,8 +23,9 @@ use super::frame::{MAX_FRAME, read_hello};
 const POLL: Duration = Duration::from_millis(50);
 /// Upper limit of stacks that are read at once.
 const MAX_STACK: usize = 64 << 10;
-/// Slabs that a worker keeps mapped. It forgets all when there are more.
-const MAX_SLABS: usize = 1024;
+/// Slabs that count as mapped by a worker. A worker keeps as many mappings (`maker.py`), and each keeps its memory allocated, even
+/// after this process has freed it. So there are few.
+const MAX_SLABS: usize = 64;
 
 /// A connected worker.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl Link {
         self.slabs.insert(number)
     }
 
-    /// Whether the worker should forget all slabs, because it has mapped many.
+    /// Whether so many slabs count as mapped that they should be forgotten here.
     pub(super) fn has_many_slabs(&self) -> bool {
         self.slabs.len() >= MAX_SLABS
     }
@@ -79,6 +81,12 @@ impl Link {
     /// Forgets all slabs. The worker keeps only the latest [`MAX_SLABS`] mappings.
     pub(super) fn forget_slabs(&mut self) {
         self.slabs.clear();
+    }
+
+    /// Ends the connection. Every further request finds the worker lost.
+    pub(super) fn end(&self) {
+        // It may have ended already.
+        self.stream.shutdown(Shutdown::Both).unwrap_or_default();
     }
 
     /// Sends `self.frame`, with a descriptor, and waits for the reply.

@@ -110,7 +110,7 @@ impl WorkerPool {
         self.on_loss == OnLoss::Replace
     }
 
-    /// Workers that were lost and not replaced, each with the sample that it made.
+    /// Workers that were lost and whose replacement is awaited, each with the sample that it made.
     pub fn lost(&self) -> Vec<(usize, SampleRequest)> {
         let lost = self.workers.iter().map(|worker| worker.state.lock().lost);
         lost.enumerate().filter_map(|(number, lost)| Some((number, lost?))).collect()
@@ -141,11 +141,16 @@ impl WorkerPool {
     pub fn call(&self, worker: usize, content: &[u8], is_cancelled: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
         let mut link = self.workers[worker].link.lock();
         link.frame = call_frame(content);
-        let answered = link.ask(None, is_cancelled).map_err(|error| match error {
-            LinkError::Cancelled => CallError::Cancelled,
-            _ => CallError::Lost(worker),
-        })?;
-        match read_result(answered) {
+        let answered = match link.ask(None, is_cancelled) {
+            Ok(body) => read_result(body),
+            Err(LinkError::Cancelled) => {
+                // Its reply would be taken for that of the next request.
+                link.end();
+                return Err(CallError::Cancelled);
+            }
+            Err(_) => return Err(CallError::Lost(worker)),
+        };
+        match answered {
             Ok((true, result)) => Ok(result),
             Ok((false, exception)) => Err(CallError::Raised { worker, exception }),
             Err(_) => Err(CallError::Lost(worker)),
@@ -196,11 +201,12 @@ impl SampleMaker for WorkerPool {
                 Err(LinkError::Answer(problem)) => return Err(MakeError::Answer { worker: number, problem }),
                 Err(LinkError::Lost(_)) => worker.progress().min(request.samples.len() - 1),
             };
-            worker.state.lock().lost = Some(request.samples[sample]);
             if self.on_loss == OnLoss::Fail || replaced == MAX_REPLACEMENTS {
                 return Err(MakeError::WorkerLost { worker: number, sample });
             }
             replaced += 1;
+            // Only a thread that waits says so: the caller starts one worker for each.
+            worker.state.lock().lost = Some(request.samples[sample]);
             *link = worker.wait_for_replacement(request.cancel).ok_or(MakeError::Cancelled)?;
         }
     }
@@ -227,6 +233,7 @@ impl Worker {
         let mut state = self.state.lock();
         loop {
             if let Some(stream) = state.replacement.take() {
+                state.lost = None;
                 return Some(Link::new(stream));
             }
             if cancel.is_cancelled() {
