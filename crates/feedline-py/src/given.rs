@@ -147,7 +147,7 @@ impl GivenLoader {
         self.here(py)?;
         let interrupt = Mutex::new(None);
         let is_interrupted = || {
-            let raised = Python::attach(Python::check_signals).err();
+            let raised = Python::attach(|py| py.check_signals().err());
             let mut interrupt = interrupt.lock();
             *interrupt = interrupt.take().or(raised);
             interrupt.is_some()
