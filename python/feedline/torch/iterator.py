@@ -54,7 +54,7 @@ class EpochIterator(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         """Wait for the next batch."""
-        # torch's method marks each batch for its profiler, and counts those of iterable datasets. Small batches notice it.
+        # torch's method marks each batch for its profiler and counts items of iterable datasets, which takes time.
         if torch._C._autograd._profiler_enabled() or self._IterableDataset_len_called is not None:
             return super().__next__()
         data = self._next_data()
