@@ -23,7 +23,7 @@ from torchvision.transforms import v2
 
 import feedline as fl
 from feedline import ops
-from feedline.torch.promote import Promotion, Refusal, promote
+from feedline.torch.native.promote import Promotion, Refusal, promote
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 VALIDATION = T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor(), T.Normalize(MEAN, STD)])
@@ -391,8 +391,8 @@ def test_torchvision_is_not_imported(run_python: Callable[..., str]) -> None:
     code = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
-from feedline.torch.promote import promote
-from feedline.torch.conversion import native_ops
+from feedline.torch.native.promote import promote
+from feedline.torch.native.conversion import native_ops
 print(promote(torch.utils.data.TensorDataset(torch.zeros(3))).fields, promote([1]).reason[:13])
 print(native_ops(len).report[0].op, "torchvision" in sys.modules, "PIL" in sys.modules)
 """

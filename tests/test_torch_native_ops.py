@@ -16,7 +16,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 import feedline as fl
 from feedline import ops
-from feedline.torch.conversion import native_ops
+from feedline.torch.native.conversion import native_ops
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TO_FLOAT = v2.ToDtype(torch.float32, scale=True)

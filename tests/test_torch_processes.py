@@ -23,9 +23,9 @@ from making import HANG_SECONDS
 from worker_parent import FAILED, STORED, WHOLE, Parent
 
 import feedline
-from feedline.torch.packing import PackedConfig, UnsendableError
+from feedline.torch.worker.packing import PackedConfig, UnsendableError
 from feedline.torch.processes import WorkerStarter, choose_context, end_workers
-from feedline.torch.worker import WorkerConfig
+from feedline.torch.worker.main import WorkerConfig
 
 METHODS = ["fork", "forkserver", "spawn"]
 OTHERS = METHODS[1:]
@@ -333,7 +333,7 @@ def test_a_wanted_context_is_honoured() -> None:
 def test_a_worker_without_a_parent_end_ends_at_once() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
-    code = "import socket, sys; from feedline.torch.worker import run_worker, WorkerConfig; "
+    code = "import socket, sys; from feedline.torch.worker.main import run_worker, WorkerConfig; "
     code += "run_worker(socket.socket(fileno=int(sys.argv[1])), WorkerConfig(0, 1, 'sample', [1]))"
     command = [sys.executable, "-c", code, str(theirs.fileno())]
     with theirs:

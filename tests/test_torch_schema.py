@@ -15,10 +15,11 @@ import torch
 from making import DTYPES
 from torch.utils.data import default_collate
 
-from feedline.torch import payload, seeding, shared_list
-from feedline.torch.arena import Arena
-from feedline.torch.leaves import _NUMPY_DTYPES, Mode
-from feedline.torch.schema import Schema
+from feedline.torch import shared_list
+from feedline.torch.worker import payload, seeding
+from feedline.torch.worker.arena import Arena
+from feedline.torch.worker.leaves import _NUMPY_DTYPES, Mode
+from feedline.torch.worker.schema import Schema
 from feedline.torch.shared_list import SharedList
 
 Pair = namedtuple("Pair", ["image", "label"])

@@ -19,9 +19,9 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from worker_parent import ENDED, FAILED, STORED, WHOLE, Parent
 
-from feedline.torch.item import Item
-from feedline.torch.seeding import preserved_generators, sample_seeder
-from feedline.torch.worker import STACK_SIGNAL
+from feedline.torch.worker.item import Item
+from feedline.torch.worker.seeding import preserved_generators, sample_seeder
+from feedline.torch.worker.main import STACK_SIGNAL
 
 Pair = namedtuple("Pair", ["image", "label"])
 

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from feedline.torch.conversion import NativeOps, native_ops
+    from feedline.torch.native.conversion import NativeOps, native_ops
     from feedline.torch.device import DevicePrefetcher, prefetch
     from feedline.torch.diagnosis import DatasetReport
     from feedline.torch.loader import DataLoader
@@ -23,11 +23,11 @@ _HOMES = {
     "DatasetReport": "diagnosis",
     "DevicePrefetcher": "device",
     "Finding": "verification",
-    "NativeOps": "conversion",
+    "NativeOps": "native.conversion",
     "SharedList": "shared_list",
     "TrainerMixin": "trainers",
     "Verification": "verification",
-    "native_ops": "conversion",
+    "native_ops": "native.conversion",
     "prefetch": "device",
     "prepare": "trainers",
     "skip_first_batches": "trainers",

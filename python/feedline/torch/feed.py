@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from feedline import _feedline
 from feedline.torch.engine import ENDED, WorkerEngine
-from feedline.torch.item import Item, StatefulItem, index_id
+from feedline.torch.worker.item import Item, StatefulItem, index_id
 from feedline.torch.progress import IterableProgress
 
 StartEngine = Callable[[int], WorkerEngine]

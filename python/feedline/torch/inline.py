@@ -12,10 +12,10 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from feedline import _feedline
-from feedline.torch import fetch
-from feedline.torch.item import Item, StatefulItem, index_id
+from feedline.torch.worker import fetch
+from feedline.torch.worker.item import Item, StatefulItem, index_id
 from feedline.torch.progress import EpochProgress
-from feedline.torch.seeding import GeneratorStates, preserved_generators, sample_seeder
+from feedline.torch.worker.seeding import GeneratorStates, preserved_generators, sample_seeder
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader

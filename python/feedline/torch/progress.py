@@ -9,7 +9,7 @@ import pickle
 from typing import Any
 
 from feedline.errors import StateError
-from feedline.torch.item import IterableStart
+from feedline.torch.worker.item import IterableStart
 from feedline.torch.sampler_state import SamplerProgress
 from feedline.torch.sampling import TorchDraws
 

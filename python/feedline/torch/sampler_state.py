@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler
 
-from feedline.torch.fetch import has_state
+from feedline.torch.worker.fetch import has_state
 
 _AHEAD = 2
 """Batches that are drawn before the first is given out."""

@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from feedline import _feedline
 from feedline.torch.sampler_state import decoded, encoded
-from feedline.torch.seeding import GeneratorStates, sample_seeder
+from feedline.torch.worker.seeding import GeneratorStates, sample_seeder
 
 _SAMPLER_INDEX = (1 << 48) - 1
 """The seed of the sampler is that of this sample, which no dataset has."""

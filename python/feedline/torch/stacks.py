@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from feedline import _feedline
 from feedline.torch.processes import WorkerProcess
-from feedline.torch.worker import STACK_SIGNAL
+from feedline.torch.worker.main import STACK_SIGNAL
 
 _WAIT_SECONDS = 1.0
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from feedline.arguments import whole
-from feedline.torch.item import index_id
+from feedline.torch.worker.item import index_id
 from feedline.torch.loader import DataLoader
 
 

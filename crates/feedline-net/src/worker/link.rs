@@ -23,7 +23,7 @@ use super::frame::{MAX_FRAME, read_hello};
 const POLL: Duration = Duration::from_millis(50);
 /// Upper limit of stacks that are read at once.
 const MAX_STACK: usize = 64 << 10;
-/// Slabs that count as mapped by a worker. A worker keeps as many mappings (`maker.py`), and each keeps its memory allocated, even
+/// Slabs that count as mapped by a worker. A worker keeps as many mappings (`torch/worker/maker.py`), and each keeps its memory allocated, even
 /// after this process has freed it. So there are few.
 const MAX_SLABS: usize = 64;
 

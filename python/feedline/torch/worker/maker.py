@@ -2,7 +2,7 @@
 
 In: a request with indices, seeds and slots. Out: arrays in shared memory, payloads in the arena, and the bytes of a
 reply. An exception of user code becomes a part of the reply. Sockets and signals are handled in
-:mod:`feedline.torch.worker`.
+:mod:`feedline.torch.worker.main`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
 from feedline import _feedline
-from feedline.torch import fetch, frames, payload
-from feedline.torch.arena import Arena
-from feedline.torch.leaves import Array, Mode
-from feedline.torch.schema import Schema
-from feedline.torch.seeding import sample_seeder, seed_worker
+from feedline.torch.worker import fetch, frames, payload
+from feedline.torch.worker.arena import Arena
+from feedline.torch.worker.leaves import Array, Mode
+from feedline.torch.worker.schema import Schema
+from feedline.torch.worker.seeding import sample_seeder, seed_worker
 
 _MOST_PROPOSALS = 4
 _MOST_SLABS = 64

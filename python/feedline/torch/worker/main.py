@@ -1,7 +1,7 @@
 """A worker process of :class:`feedline.torch.DataLoader`: its start, its loop and its end.
 
 In: requests of the engine over a socket, each for some samples. Out: one reply per request. The worker decides
-nothing: the engine chooses samples, their order and their place. :mod:`feedline.torch.maker` prepares the samples.
+nothing: the engine chooses samples, their order and their place. :mod:`feedline.torch.worker.maker` prepares the samples.
 
 Always true: the process ends when its socket closes, and within two seconds after its parent process died, even while
 user code runs.
@@ -23,9 +23,9 @@ from typing import NoReturn
 import torch
 from torch._utils import ExceptionWrapper
 
-from feedline.torch import frames
-from feedline.torch.arena import Arena
-from feedline.torch.maker import Maker, WorkerConfig
+from feedline.torch.worker import frames
+from feedline.torch.worker.arena import Arena
+from feedline.torch.worker.maker import Maker, WorkerConfig
 
 __all__ = ["STACK_SIGNAL", "WorkerConfig", "run_failed_worker", "run_worker"]
 

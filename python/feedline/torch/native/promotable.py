@@ -19,8 +19,8 @@ import torch
 
 from feedline.arguments import short
 from feedline.ops import Op
-from feedline.torch.conversion import native_ops
-from feedline.torch.exact_types import base_among, is_exactly, replaced_method
+from feedline.torch.native.conversion import native_ops
+from feedline.torch.native.exact_types import base_among, is_exactly, replaced_method
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 """Formats for which Feedline's decoder gives Pillow's pixels. Files of the PNM family may have more than 8 bits."""

@@ -16,10 +16,10 @@ from feedline.errors import FeedlineError
 from feedline.loader import Loader
 from feedline.ops import Op
 from feedline.source import files
-from feedline.torch.exact_types import is_exactly, replaced_method
-from feedline.torch.python_transform import PythonTransform
-from feedline.torch.transform_parameters import NotNativeError
-from feedline.torch.transform_rules import MODULES, Form, step_for, version_of
+from feedline.torch.native.exact_types import is_exactly, replaced_method
+from feedline.torch.native.python_transform import PythonTransform
+from feedline.torch.native.transform_parameters import NotNativeError
+from feedline.torch.native.transform_rules import MODULES, Form, step_for, version_of
 
 Output = Literal["PIL picture", "uint8 tensor", "float32 tensor", "unknown"]
 

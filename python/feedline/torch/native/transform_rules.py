@@ -18,9 +18,9 @@ import torch
 
 from feedline import ops
 from feedline.ops import Op
-from feedline.torch.exact_types import is_exactly, replaced_method
-from feedline.torch.python_transform import Kind
-from feedline.torch.transform_parameters import (
+from feedline.torch.native.exact_types import is_exactly, replaced_method
+from feedline.torch.native.python_transform import Kind
+from feedline.torch.native.transform_parameters import (
     NotNativeError,
     fill_value,
     float_range,

@@ -19,8 +19,8 @@ import numpy as np
 from feedline import ops, source
 from feedline.ops import Op
 from feedline.source import Source
-from feedline.torch.dataset_state import DatasetState
-from feedline.torch.promotable import Indices, Pictures, RefusedError, Rows, samples_of
+from feedline.torch.native.dataset_state import DatasetState
+from feedline.torch.native.promotable import Indices, Pictures, RefusedError, Rows, samples_of
 
 _PIXELS_WITHOUT_LIMIT = 2**62
 

@@ -1,7 +1,7 @@
 """The structure of samples, learned from one of them, so that arrays can live in shared memory.
 
 In: a sample, a tree of dicts, lists, tuples and named tuples. Out: a :class:`Schema`, which names the array leaves
-(see :mod:`feedline.torch.leaves`) and can store further samples of the same structure. All other leaves are objects:
+(see :mod:`feedline.torch.worker.leaves`) and can store further samples of the same structure. All other leaves are objects:
 they travel as payload next to the arrays. The parent process puts both together again.
 
 A sample that does not match is no error. It travels as payload as a whole.
@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from feedline.torch.leaves import Array, Leaf, Mode, leaf_of, tensor_of, value_of, writer_of
-from feedline.torch.payload import pickled
+from feedline.torch.worker.leaves import Array, Leaf, Mode, leaf_of, tensor_of, value_of, writer_of
+from feedline.torch.worker.payload import pickled
 
 _MOST_LEAVES = 256
 """Above this, a sample is a long list of numbers, for which a pickle is cheaper."""

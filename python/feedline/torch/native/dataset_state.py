@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from feedline.torch.conversion import native_ops
+from feedline.torch.native.conversion import native_ops
 
 _LISTS = ("samples", "targets", "indices", "tensors", "datasets", "data")
 _FUNCTIONS = ("loader", "target_transform")

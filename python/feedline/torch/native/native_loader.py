@@ -13,7 +13,7 @@ from torch.utils.data._utils import collate as torch_collate
 
 from feedline.loader import Loader
 from feedline.torch.iterator import EpochIterator
-from feedline.torch.promote import Promotion, Refusal, promote
+from feedline.torch.native.promote import Promotion, Refusal, promote
 from feedline.torch.sampling import SeededSampling
 from feedline.types import Snapshot
 

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 from feedline.errors import FeedlineError
-from feedline.torch import payload
-from feedline.torch.arena import ALIGNMENT
-from feedline.torch.maker import WorkerConfig
+from feedline.torch.worker import payload
+from feedline.torch.worker.arena import ALIGNMENT
+from feedline.torch.worker.maker import WorkerConfig
 
 _SHARED_BYTES = 1 << 20
 """Smaller buffers stay in the pickle."""
