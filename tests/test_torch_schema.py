@@ -17,7 +17,8 @@ from torch.utils.data import default_collate
 
 from feedline.torch import shared_list
 from feedline.torch.worker import payload, seeding
-from feedline.torch.worker.arena import Arena
+from feedline.worker.seeding import sample_seeder
+from feedline.worker.arena import Arena
 from feedline.torch.worker.leaves import _NUMPY_DTYPES, Mode
 from feedline.torch.worker.schema import Schema
 from feedline.torch.shared_list import SharedList
@@ -302,7 +303,7 @@ def test_the_generators_of_the_caller_are_restored() -> None:
     def draw() -> tuple[Any, ...]:
         return random.gauss(0, 1), np.random.standard_normal(), torch.randn(1).item()
 
-    seed = seeding.sample_seeder()
+    seed = sample_seeder()
     seed(1)
     expected = [draw(), draw()]
     seed(1)

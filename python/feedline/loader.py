@@ -16,10 +16,11 @@ from feedline.batches import converter, to_batch
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.display import Displayed, Facts
-from feedline.errors import ForkError, PlanError
+from feedline.errors import ForkError, PlanError, SampleError
 from feedline.exit import close_at_exit
 from feedline.foreign import missing_attribute, refuse_keywords
 from feedline.iteration import Iteration
+from feedline.learnt_shapes import with_learnt_shapes
 from feedline.metrics import check_address, serve
 from feedline.ops import Op
 from feedline.order import Arrival, Planned
@@ -122,6 +123,9 @@ class Loader(Displayed):
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
+        wanted_share = as_share(share)
+        if wanted_share is not None:
+            ops = with_learnt_shapes(ops, partial(_first_sample, source))
         given = placement.given(rank, world_size, mesh)
         by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
         # A sampler that depends on the epoch is called for epoch 0 now, so that its errors show at once.
@@ -141,7 +145,7 @@ class Loader(Displayed):
         )
         ranks = tuple(given or placement.found())
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
-        self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
+        self._start(Plan(native, ops, by_epoch), given, framework, wanted_share, check_address(metrics))
 
     @classmethod
     def from_plan(
@@ -498,3 +502,15 @@ def _restored(
     if state is not None:
         loader.load_state_dict(state)
     return loader
+
+
+def _first_sample(source: Source, ops: Sequence[Op]) -> dict[str, Any]:
+    """Prepare the first sample, as a batch. A bad sample has no fields."""
+    loader = Loader(source, ops, batch_size=1, num_workers=1, rank=0, world_size=1)
+    try:
+        batch: dict[str, Any] = next(iter(loader), {})
+    except SampleError:
+        batch = {}
+    finally:
+        loader.close()
+    return batch

@@ -15,7 +15,8 @@ from feedline import _feedline
 from feedline.torch.worker import fetch
 from feedline.torch.worker.item import Item, StatefulItem, index_id
 from feedline.torch.progress import EpochProgress
-from feedline.torch.worker.seeding import GeneratorStates, preserved_generators, sample_seeder
+from feedline.torch.worker.seeding import GeneratorStates, preserved_generators
+from feedline.worker.seeding import sample_seeder
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader

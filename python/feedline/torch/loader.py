@@ -11,13 +11,14 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data import BatchSampler, Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
 from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_sharding
 
 from feedline import _feedline, environment
 from feedline.arguments import one_of, short
 from feedline.errors import PlanError
+from feedline.metrics import check_address
 from feedline.order import Arrival, Planned
 from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
@@ -29,6 +30,7 @@ from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterato
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
 from feedline.torch.place import Place
 from feedline.torch.processes import choose_context
+from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.progress import EpochProgress, IterableProgress
 from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
@@ -66,10 +68,17 @@ class DataLoader(TorchDataLoader[T_co]):
         memory_budget: bytes of batches in flight, as for ``fl.Loader``.
         native: ``"auto"`` runs datasets and transforms natively where Feedline has equals, without worker processes.
             ``False`` always calls the dataset. See :meth:`explain`.
-        order: as for ``fl.Loader``; other orders than ``"strict"`` need a native dataset.
-        cache: as for ``fl.Loader``; needs a native dataset.
-        share: as for ``fl.Loader``; needs a native dataset.
-        metrics: as for ``fl.Loader``; needs a native dataset.
+        order: as for ``fl.Loader``. This and the next two options need a map-style dataset. If the dataset is not
+            native, workers keep it as it was when they started, as with ``persistent_workers=True``.
+        cache: as for ``fl.Loader``. For a dataset that is not native it keeps what ``__getitem__`` returns, which must
+            not be random.
+        share: as for ``fl.Loader``, with ``shuffle=True``. Samples need arrays of one shape.
+        metrics: as for ``fl.Loader``.
+        worker_type: ``"thread"`` calls the dataset on the engine's threads, for datasets that are thread-safe and
+            release the GIL, or Python without one. Global generators are not seeded there.
+        rank: this process among ``world_size`` processes that divide each epoch. By default nothing is divided:
+            trainers give a sampler that does it.
+        world_size: see ``rank``.
     """
 
     def __init__(
@@ -101,14 +110,22 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: Cache | None = None,
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
+        worker_type: Literal["process", "thread"] = "process",
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
+        one_of("worker_type", worker_type, ("process", "thread"))
         one_of("seeding", seeding, ("sample", "torch", None))
         one_of("native", native, ("auto", False))
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
             raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
         if num_workers == "auto":
             num_workers = _own_cores()
+        if rank is not None or world_size is not None:
+            sampler, shuffle = divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last), None
+            # All ranks need the same order.
+            seed = 0 if seed is None else seed
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
         super().__init__(
             dataset,
@@ -132,7 +149,8 @@ class DataLoader(TorchDataLoader[T_co]):
         # Public and named as the arguments: Lightning makes a loader again from its attributes.
         self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
         self.memory_budget, self.native, self.order = memory_budget, native, order
-        self.cache, self.share, self.metrics = cache, share, metrics
+        self.cache, self.share, self.metrics = cache, share, check_address(metrics)
+        self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
         self._drawn_seed: int | None = None
         self._place = Place()
         self._has_moving_sampler = False
@@ -147,7 +165,6 @@ class DataLoader(TorchDataLoader[T_co]):
         native = self._promoted()
         if native is not None:
             return NativeIterator(self, native)
-        self._refuse_native_options()
         return super().__iter__()
 
     def _get_iterator(self) -> EpochIterator:
@@ -159,6 +176,16 @@ class DataLoader(TorchDataLoader[T_co]):
     @property
     def _is_iterable(self) -> bool:
         return bool(self._dataset_kind == _DatasetKind.Iterable)
+
+    @property
+    def _ranks(self) -> RankSampler | None:
+        """The division between ranks, if it is this loader's."""
+        return self.sampler if type(self.sampler) is RankSampler else None
+
+    @property
+    def _has_own_batches(self) -> bool:
+        """Whether a batch sampler of the user chooses the batches."""
+        return type(self.batch_sampler) is not BatchSampler
 
     @property
     def _mode(self) -> Literal["sample", "unit"]:
@@ -247,6 +274,7 @@ class DataLoader(TorchDataLoader[T_co]):
             memory_budget=self.memory_budget,
             on_error=self.on_error,
             timeout=self.timeout,
+            metrics=self.metrics,
         )
         self._last_engine = WorkerEngine(config, options)
         return self._last_engine
@@ -279,6 +307,8 @@ class DataLoader(TorchDataLoader[T_co]):
     def _begin_epoch(self) -> EpochProgress:
         """Return the epoch of a new iterator, and the number of its batches that were received before."""
         epoch, received, parts = self._place.begin()
+        if self._ranks is not None:
+            self._ranks.start = parts.get("start", 0)
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
         sampler, iterable = None, None
         if self._is_iterable:
@@ -291,7 +321,7 @@ class DataLoader(TorchDataLoader[T_co]):
                 )
         else:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
-        progress = EpochProgress(epoch, received, sampler, iterable, draws)
+        progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"))
         self._place.follow(progress)
         return progress
 
@@ -335,7 +365,8 @@ class DataLoader(TorchDataLoader[T_co]):
         parts = self._place.parts()
         if parts is None:
             parts = self._parts_between_epochs()
-        return self._place.state_dict(seed, self.batch_size, parts)
+        state = self._place.state_dict(seed, self.batch_size, parts)
+        return state if self._ranks is None else state | {"world_size": self._ranks.world_size}
 
     def _parts_between_epochs(self) -> dict[str, Any]:
         draws = TorchDraws() if self.seeding == "torch" else None
@@ -352,7 +383,9 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> state = loader.state_dict()
         >>> loader.load_state_dict(state)
         """
-        self._place, seed = Place.from_state(state, self.batch_size)
+        self._place, seed = Place.from_state(state, self.batch_size, self._ranks)
+        if self._ranks is not None:
+            self._ranks.start = self._place.start
         if seed is not None and self.seed is None:
             self._drawn_seed = seed
         # A persistent iterator begins again from this place.
@@ -374,7 +407,7 @@ class DataLoader(TorchDataLoader[T_co]):
             return self._native_loader
         self._end_native()
         self._native_loader = NativeLoader.of(self)
-        if self._native_loader is not None:
+        if self._native_loader is not None and self._native_loader.is_native:
             self._say(
                 "native",
                 "%s runs natively, without worker processes; native=False turns this off",
@@ -386,17 +419,6 @@ class DataLoader(TorchDataLoader[T_co]):
         native, self._native_loader = self._native_loader, None
         if native is not None:
             native.close()
-
-    def _refuse_native_options(self) -> None:
-        given = {
-            "order": self.order != "strict",
-            "cache": self.cache is not None,
-            "share": self.share is not False,
-            "metrics": self.metrics is not None,
-        }
-        wrong = [name for name, is_given in given.items() if is_given]
-        if wrong:
-            raise PlanError(f"{', '.join(wrong)}: this needs a dataset that runs natively; it is {self.explain()}")
 
     def snapshot(self) -> Snapshot:
         """Return all counters of the workers that were started last, or of the native loader.
@@ -414,6 +436,18 @@ class DataLoader(TorchDataLoader[T_co]):
             raise RuntimeError("there are no counters yet: begin an epoch with num_workers > 0")
         counters: Snapshot = self._last_engine.snapshot()
         return counters
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address and port at which metrics are served, while there are workers.
+
+        >>> loader = feedline.torch.DataLoader(range(8), num_workers=1, metrics="127.0.0.1:0")
+        >>> loader.metrics_address is None
+        True
+        """
+        if self._native_loader is not None:
+            return self._native_loader.loader.metrics_address
+        return None if self._last_engine is None else self._last_engine.metrics_address
 
     def _say(self, topic: str, message: str, *values: Any) -> None:
         """Log a warning, once for each topic."""

@@ -24,9 +24,13 @@ class EpochProgress:
         sampler: SamplerProgress | None = None,
         iterable: IterableProgress | None = None,
         draws: TorchDraws | None = None,
+        start: int | None = None,
     ) -> None:
-        """``received`` batches were delivered before. ``draws`` are those of ``seeding="torch"``."""
-        self.epoch, self.received = epoch, received
+        """``received`` batches were delivered before. ``draws`` are those of ``seeding="torch"``.
+
+        ``start`` is the position from which on ranks divide the epoch, if it is not 0.
+        """
+        self.epoch, self.received, self.start = epoch, received, start
         self.sampler, self.iterable, self.draws = sampler, iterable, draws
 
     @property
@@ -47,6 +51,8 @@ class EpochProgress:
             saved["sampler"] = self.sampler.saved(self.received)
         if self.iterable is not None and (self.received or any(self.iterable.states)):
             saved["iterable"] = self.iterable.saved()
+        if self.start:
+            saved["start"] = self.start
         if self.draws is not None:
             saved["torch"] = self.draws.start
         return saved

@@ -17,7 +17,7 @@ from torch.utils.data import IterDataPipe, default_collate, default_convert
 from torch.utils.data.graph_settings import apply_random_seed
 
 from feedline.torch.worker.item import Item, IterableStart, StatefulItem
-from feedline.torch.worker.seeding import sample_seeder
+from feedline.worker.seeding import sample_seeder
 
 Fetch = Callable[[Any], Any]
 

@@ -23,8 +23,8 @@ from typing import NoReturn
 import torch
 from torch._utils import ExceptionWrapper
 
-from feedline.torch.worker import frames
-from feedline.torch.worker.arena import Arena
+from feedline.worker import frames
+from feedline.worker.arena import Arena
 from feedline.torch.worker.maker import Maker, WorkerConfig
 
 __all__ = ["STACK_SIGNAL", "WorkerConfig", "run_failed_worker", "run_worker"]

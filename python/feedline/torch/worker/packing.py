@@ -26,7 +26,7 @@ import torch
 
 from feedline.errors import FeedlineError
 from feedline.torch.worker import payload
-from feedline.torch.worker.arena import ALIGNMENT
+from feedline.worker.arena import ALIGNMENT
 from feedline.torch.worker.maker import WorkerConfig
 
 _SHARED_BYTES = 1 << 20
