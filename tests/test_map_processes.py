@@ -32,9 +32,7 @@ def run(op: ops.Map, chain: tuple[ops.Op, ...] = (), epoch: int = 0, **options: 
 
 def children() -> set[int]:
     return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()} | {
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
+        int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
     }
 
 
@@ -194,7 +192,9 @@ def test_declared_shapes_are_held() -> None:
     op = ops.Map(lambda image: image.astype("float32"), shapes={"image": ("float32", (10, 14, 3))})
     assert run(op)["image"].dtype == np.float32
     wrong = ops.Map(lambda image: image.astype("float64"), shapes={"image": ("float32", (10, 14, 3))})
-    with pytest.raises(fl.SampleError, match=r"returned a float64 tensor \[10, 14, 3\] for field \"image\", but the op"):
+    with pytest.raises(
+        fl.SampleError, match=r"returned a float64 tensor \[10, 14, 3\] for field \"image\", but the op"
+    ):
         run(wrong)
     for shapes in ({"image": "float32"}, {"image": ("floaty", (1,))}, {"image": ("float32", (-1,))}):
         with pytest.raises(fl.PlanError, match="shape"):

@@ -20,9 +20,9 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from worker_parent import ENDED, FAILED, STORED, WHOLE, Parent
 
 from feedline.torch.worker.item import Item
+from feedline.torch.worker.main import STACK_SIGNAL
 from feedline.torch.worker.seeding import preserved_generators
 from feedline.worker.seeding import sample_seeder
-from feedline.torch.worker.main import STACK_SIGNAL
 
 Pair = namedtuple("Pair", ["image", "label"])
 

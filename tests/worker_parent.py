@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from making import HANG_SECONDS
 
+from feedline.torch.processes import WorkerProcess, choose_context, end_workers, start_worker
 from feedline.torch.worker import payload
 from feedline.torch.worker.item import Item
 from feedline.torch.worker.leaves import _NUMPY_DTYPES
-from feedline.torch.processes import WorkerProcess, choose_context, end_workers, start_worker
-from feedline.torch.worker.schema import Schema
 from feedline.torch.worker.main import WorkerConfig
+from feedline.torch.worker.schema import Schema
 
 STORED, WHOLE, FAILED, ENDED = range(4)
 

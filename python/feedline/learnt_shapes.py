@@ -34,7 +34,7 @@ def _declared(before: list[Op], op: Map, make_sample: MakeSample) -> Op:
         return op
     sample = make_sample([*before, op])
     for name, value in ((name, sample[name][0]) for name in missing if name in sample):
-        # Texts and bytes have no shape, and bytes are delivered as such a row. The plan then says why it cannot be shared.
+        # Texts and bytes have no shape; bytes are delivered as such a row. The plan then says why it cannot be shared.
         if isinstance(value, (np.ndarray, np.generic)) and not (value.dtype == np.uint8 and value.ndim == 1):
             declared[name] = (value.dtype.name, value.shape)
     return replace(op, shapes=declared)

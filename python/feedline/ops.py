@@ -19,6 +19,7 @@ import numpy as np
 
 from feedline.arguments import one_of, short, whole
 from feedline.errors import PlanError
+from feedline.worker.functions import asked_for
 
 __all__ = [
     "Cast",
@@ -29,6 +30,7 @@ __all__ = [
     "GaussianNoise",
     "Grayscale",
     "Map",
+    "MapBatch",
     "Normalize",
     "Op",
     "PadTo",
@@ -435,6 +437,63 @@ class Map(Op):
 
 
 @dataclass(frozen=True)
+class MapBatch(Op):
+    """Call a Python function for each whole batch, ahead of the training step. It comes after all other ops.
+
+    The function gets one array per field of ``on``, samples first, and returns one array per field of ``out``, with as
+    many samples. It may ask for ``rng``, ``generator`` and ``epoch`` like the function of :class:`Map`. Their random
+    numbers depend on seed, epoch and the place of the batch in the epoch, so a resume gives the same batches. Jobs that
+    share samples call their own functions on batches, so these may differ between jobs.
+
+    Args:
+        fn: a function. A plan with one cannot be written down.
+        on: the fields that the function gets.
+        out: the fields of its results, by default those of ``on``. ``()`` drops the fields of ``on``.
+        worker_type: ``"thread"`` or ``"process"``, as for :class:`Map`.
+
+    >>> def mix(image, label, rng):
+    ...     share, other = rng.beta(1, 1), rng.permutation(len(image))
+    ...     return share * image + (1 - share) * image[other], share * label + (1 - share) * label[other]
+    >>> chain = [ops.DecodeImage(), ops.Resize((64, 64)), ops.Normalize(), ops.MapBatch(mix, on=("image", "label"))]
+    """
+
+    fn: Callable[..., Any]
+    on: On = "image"
+    out: On | None = None
+    worker_type: Literal["thread", "process"] = "thread"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the function like :class:`Map`."""
+        return _unpickled_batch, (_pickled(self.fn), self.on, self.out, self.worker_type)
+
+    def _to_native(self) -> Any:
+        """Return the function and its parameters."""
+        one_of("ops.MapBatch: worker_type", self.worker_type, ("thread", "process"))
+        if not callable(self.fn):
+            raise PlanError(f"ops.MapBatch takes a function, not {self.fn!r}")
+        on, out = _names(self.on), None if self.out is None else _names(self.out)
+        asked = set(asked_for(self.fn, len(on))) & {"index", "key"}
+        if asked:
+            raise PlanError(f"ops.MapBatch: the function asks for {min(asked)!r}, which only samples have")
+        return _Function(self.fn, on, out, {}, False, 0, self.worker_type == "process")
+
+
+def sample_ops(ops: Sequence[Op]) -> list[Any]:
+    """Return the ops on samples for the native module. Functions on batches must come after them."""
+    of_batches = [isinstance(op, MapBatch) for op in ops]
+    if sorted(of_batches) != of_batches:
+        raise PlanError(
+            "ops.MapBatch must come after all other ops; take ops.Map for a function between ops on samples"
+        )
+    return [op._to_native() for op, is_of_batches in zip(ops, of_batches, strict=True) if not is_of_batches]
+
+
+def batch_ops(ops: Sequence[Op]) -> list[Any]:
+    """Return the functions on batches for the native module."""
+    return [op._to_native() for op in ops if isinstance(op, MapBatch)]
+
+
+@dataclass(frozen=True)
 class _Function:
     """A function and its parameters, for the native module."""
 
@@ -479,6 +538,10 @@ def _pickled(function: Callable[..., Any]) -> bytes:
             f"ops.Map: the function {getattr(function, '__qualname__', function)!r}{place} cannot be sent to another "
             f"process; define it with def at the top of a module that both processes can import"
         ) from error
+
+
+def _unpickled_batch(fn: bytes, *parameters: Any) -> MapBatch:
+    return MapBatch(pickle.loads(fn), *parameters)
 
 
 def _unpickled(fn: str | bytes, *parameters: Any) -> Map:

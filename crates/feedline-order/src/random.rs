@@ -55,6 +55,8 @@ pub enum Purpose {
     Worker,
     /// The draws of op number `n` of the chain.
     Op(u32),
+    /// The draws of function number `n` on whole batches.
+    Batch(u32),
 }
 
 impl Purpose {
@@ -73,6 +75,7 @@ impl Purpose {
             Self::Worker => 11,
             // These numbers are part of the contract. To change one would change the data of users.
             Self::Op(op) => 1000 + u64::from(op),
+            Self::Batch(function) => (1 << 32) + u64::from(function),
         }
     }
 }

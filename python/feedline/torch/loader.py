@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import BatchSampler, Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_sharding
 
@@ -24,16 +24,16 @@ from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
-from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
 from feedline.torch.place import Place
 from feedline.torch.processes import choose_context
-from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.progress import EpochProgress, IterableProgress
+from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
+from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 
@@ -123,7 +123,10 @@ class DataLoader(TorchDataLoader[T_co]):
         if num_workers == "auto":
             num_workers = _own_cores()
         if rank is not None or world_size is not None:
-            sampler, shuffle = divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last), None
+            sampler, shuffle = (
+                divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last),
+                None,
+            )
             # All ranks need the same order.
             seed = 0 if seed is None else seed
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}

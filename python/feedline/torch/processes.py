@@ -29,8 +29,8 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
 from feedline.torch.worker.main import WorkerConfig, run_failed_worker, run_worker
+from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
 
 _PRELOAD = ["torch", "feedline.torch.worker.main"]
 _TERMINATE_SECONDS = 2.0

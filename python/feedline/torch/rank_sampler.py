@@ -43,7 +43,6 @@ class RankSampler(Sampler[int]):
         rest = max(len(self.base) - self.start, 0)  # type: ignore[arg-type]
         return rest // self.world_size if self._drop_last else -(-rest // self.world_size)
 
-
     def next_start(self, state: dict[str, Any]) -> int | None:
         """Return the position at which a state continues here. ``None``: at the same batch of the same share."""
         world_size, start = state.get("world_size", 1), state.get("start", 0)

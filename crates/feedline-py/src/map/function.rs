@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
-use feedline_data::batch::Value;
-use feedline_data::memory::{Cancelled, Workspace};
+use feedline_data::memory::{Cancel, Cancelled};
 use feedline_data::op::OpError;
 use feedline_net::worker::{FunctionCall, FunctionCommand, FunctionError, FunctionPool, FunctionValue};
 use pyo3::prelude::*;
@@ -13,7 +12,7 @@ use pyo3::types::{PyBytes, PyTraceback};
 use serde::{Deserialize, Serialize};
 
 use super::parts::Settings;
-use super::values::{argument, plain, returned};
+use super::values::{argument, returned};
 use crate::errors::MapFailed;
 
 /// Where a function runs, as in a plan.
@@ -197,12 +196,12 @@ impl Function {
         }
     }
 
-    /// Calls the function for one sample.
+    /// Calls the function for one sample or batch.
     pub(super) fn call(
         &self,
-        values: &[Value<'_>],
+        values: &[FunctionValue<'_>],
         info: &CallInfo<'_>,
-        workspace: &Workspace,
+        cancel: &Cancel,
     ) -> Result<Vec<FunctionValue<'static>>, OpError> {
         let &CallInfo { seeds, index, epoch, key } = info;
         match &self.callee {
@@ -218,9 +217,8 @@ impl Function {
                 results.map_err(|error| MapFailed::returned(py, error))
             }),
             Callee::Processes(pool) => {
-                let values: Vec<FunctionValue<'_>> = values.iter().map(plain).collect();
-                let call = FunctionCall { values: &values, seeds, index, epoch, key };
-                pool.call(&call, workspace.cancel()).map_err(op_error)
+                let call = FunctionCall { values, seeds, index, epoch, key };
+                pool.call(&call, cancel).map_err(op_error)
             }
         }
     }

@@ -1,7 +1,8 @@
 //! `ops.Map`: a Python function as an op.
 //!
-//! `op.rs` is the op, `parts.rs` its parameters, `function.rs` the function and where it runs, `values.rs` its arguments and results.
+//! `op.rs` is the op, `batch.rs` the same for whole batches, `parts.rs` its parameters, `function.rs` the function and where it runs, `values.rs` its arguments and results.
 
+mod batch;
 mod function;
 mod op;
 mod parts;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::function::{CallInfo, Function, WorkerType};
 use super::parts::Settings;
-use super::values::{memory_of, value_of};
+use super::values::{memory_of, plain, value_of};
 
 /// The name in plans.
 pub(crate) const NAME: &str = "Map";
@@ -164,7 +164,8 @@ impl Op for Map {
         workspace.reserve(2 * taken.iter().map(Value::content_bytes).sum::<usize>())?;
         let seeds = [draw.bits(0), draw.bits(1)];
         let info = CallInfo { seeds, index: draw.id().0, epoch: draw.epoch().0, key: key.as_deref() };
-        let results = self.function.call(&taken, &info, workspace)?;
+        let values: Vec<FunctionValue<'_>> = taken.iter().map(plain).collect();
+        let results = self.function.call(&values, &info, workspace.cancel())?;
         let mut new = Vec::with_capacity(results.len());
         for (name, result) in outputs.names().zip(results) {
             self.check_result(name, &result)?;

@@ -6,9 +6,11 @@ use feedline_data::dtype::Dtype;
 use feedline_data::op::{CheckError, MisplacedOp, On, PlannedOp};
 use feedline_data::plan::PlanError;
 use feedline_data::spec::SpecError;
+use feedline_order::Seed;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::batch::MapBatch;
 use super::function::{CarriedFunction, Function, WorkerType};
 use super::op::{Map, NAME};
 use crate::convert;
@@ -68,22 +70,35 @@ pub(crate) struct FunctionParts {
 }
 
 impl FunctionParts {
+    /// Function number `number` on whole batches of a plan with `seed`.
+    pub(crate) fn on_batches(self, py: Python<'_>, seed: Seed, number: u32) -> PyResult<MapBatch> {
+        let (settings, worker_type) = (self.settings()?, self.worker_type());
+        let function = Function::new(self.function.bind(py), worker_type, &settings, 0)?;
+        Ok(MapBatch::new(function, settings, seed, number))
+    }
+
     /// The op at place `place` of the chain.
     pub(crate) fn planned(self, py: Python<'_>, place: usize) -> PyResult<PlannedOp> {
-        let shape = |(field, (dtype, shape)): (String, (String, Vec<usize>))| {
-            Ok((field, ResultShape { dtype: convert::dtype(&dtype)?, shape }))
-        };
-        let outputs = self.out.unwrap_or_else(|| self.on.clone());
-        let settings = Settings {
-            inputs: self.on.into(),
-            outputs: outputs.into(),
-            shapes: self.shapes.into_iter().map(shape).collect::<PyResult<_>>()?,
-            deterministic: self.deterministic,
-            version: self.version,
-        };
-        let worker_type = if self.in_process { WorkerType::Process } else { WorkerType::Thread };
+        let (settings, worker_type) = (self.settings()?, self.worker_type());
         let function = Function::new(self.function.bind(py), worker_type, &settings, place)?;
         Ok(Map::new(function, settings).planned())
+    }
+
+    fn worker_type(&self) -> WorkerType {
+        if self.in_process { WorkerType::Process } else { WorkerType::Thread }
+    }
+
+    fn settings(&self) -> PyResult<Settings> {
+        let shape = |(field, (dtype, shape)): (&String, &(String, Vec<usize>))| {
+            Ok((field.clone(), ResultShape { dtype: convert::dtype(dtype)?, shape: shape.clone() }))
+        };
+        Ok(Settings {
+            inputs: self.on.clone().into(),
+            outputs: self.out.clone().unwrap_or_else(|| self.on.clone()).into(),
+            shapes: self.shapes.iter().map(shape).collect::<PyResult<_>>()?,
+            deterministic: self.deterministic,
+            version: self.version,
+        })
     }
 }
 

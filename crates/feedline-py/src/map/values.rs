@@ -28,12 +28,12 @@ pub(crate) fn plain<'a>(value: &'a Value<'_>) -> FunctionValue<'a> {
 }
 
 /// The argument for a field as a Python object. Arrays are copies that belong to the function.
-pub(crate) fn argument<'py>(py: Python<'py>, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
-    match plain(value) {
-        FunctionValue::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
-        FunctionValue::Text(text) => Ok(PyString::new(py, &text).into_any()),
+pub(crate) fn argument<'py>(py: Python<'py>, value: &FunctionValue<'_>) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        FunctionValue::Bytes(bytes) => Ok(PyBytes::new(py, bytes).into_any()),
+        FunctionValue::Text(text) => Ok(PyString::new(py, text).into_any()),
         FunctionValue::Array { dtype, shape, bytes } => {
-            let array = Array::owned(dtype, shape, bytes.into_owned());
+            let array = Array::owned(*dtype, shape.clone(), bytes.to_vec());
             py.import("numpy")?.getattr("asarray")?.call1((array,))
         }
     }

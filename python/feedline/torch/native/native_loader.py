@@ -8,6 +8,7 @@ op calls the dataset (:mod:`feedline.torch.native.dataset_plan`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch._utils import ExceptionWrapper
@@ -52,7 +53,7 @@ class NativeLoader:
             on_error="raise" if loader.on_error == "restart" else loader.on_error,
             framework="torch" if self.is_native else "numpy",
             fields=promotion.fields,
-            cache=loader.cache,
+            cache=loader.cache if self.is_native or loader.cache is None else replace(loader.cache, form="resized"),
             share=loader.share,
             metrics=loader.metrics,
         )

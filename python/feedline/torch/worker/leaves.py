@@ -23,9 +23,7 @@ _BFLOAT16 = 10
 _TORCH_DTYPES = [getattr(torch, name) for name in DTYPE_NAMES]
 """The type of each dtype code of the protocol."""
 # NumPy has no bfloat16: 16-bit integers hold its bits.
-_NUMPY_DTYPES = [
-    np.dtype("int16" if name == "bfloat16" else name) for name in DTYPE_NAMES
-]
+_NUMPY_DTYPES = [np.dtype("int16" if name == "bfloat16" else name) for name in DTYPE_NAMES]
 _CODE_OF_TORCH = {dtype: code for code, dtype in enumerate(_TORCH_DTYPES)}
 _CODE_OF_NUMPY = {(dtype.kind, dtype.itemsize): code for code, dtype in enumerate(_NUMPY_DTYPES) if code != _BFLOAT16}
 _CODE_OF_NUMBER = {

@@ -20,12 +20,12 @@ from torch.utils.data._utils import worker as torch_worker
 
 from feedline import _feedline
 from feedline.torch.worker import fetch, payload
-from feedline.worker import frames
-from feedline.worker.arena import Arena
-from feedline.worker.seeding import sample_seeder
 from feedline.torch.worker.leaves import Array, Mode
 from feedline.torch.worker.schema import Schema
 from feedline.torch.worker.seeding import seed_worker
+from feedline.worker import frames
+from feedline.worker.arena import Arena
+from feedline.worker.seeding import sample_seeder
 
 _MOST_PROPOSALS = 4
 _MOST_SLABS = 64
