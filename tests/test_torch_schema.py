@@ -16,11 +16,11 @@ from making import DTYPES
 from torch.utils.data import default_collate
 
 from feedline.torch import shared_list
+from feedline.torch.shared_list import SharedList
 from feedline.torch.worker import payload, seeding
 from feedline.torch.worker.arena import Arena
 from feedline.torch.worker.leaves import _NUMPY_DTYPES, Mode
 from feedline.torch.worker.schema import Schema
-from feedline.torch.shared_list import SharedList
 
 Pair = namedtuple("Pair", ["image", "label"])
 CODES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",

@@ -25,11 +25,11 @@ from feedline import _feedline, environment
 from feedline.errors import FeedlineError, SampleError
 from feedline.exit import close_at_exit
 from feedline.policy import Substitute
-from feedline.torch.worker import payload
 from feedline.torch.processes import WorkerProcess, WorkerStarter, end_workers
-from feedline.torch.worker.schema import Schema
 from feedline.torch.stacks import worker_stack
+from feedline.torch.worker import payload
 from feedline.torch.worker.main import WorkerConfig
+from feedline.torch.worker.schema import Schema
 
 _log = logging.getLogger("feedline")
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from feedline import _feedline
 from feedline.torch.engine import ENDED, WorkerEngine
-from feedline.torch.worker.item import Item, StatefulItem, index_id
 from feedline.torch.progress import IterableProgress
+from feedline.torch.worker.item import Item, StatefulItem, index_id
 
 StartEngine = Callable[[int], WorkerEngine]
 """Starts or returns the engine. The argument is the number of samples of the first batch."""

@@ -12,9 +12,9 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from feedline import _feedline
+from feedline.torch.progress import EpochProgress
 from feedline.torch.worker import fetch
 from feedline.torch.worker.item import Item, StatefulItem, index_id
-from feedline.torch.progress import EpochProgress
 from feedline.torch.worker.seeding import GeneratorStates, preserved_generators, sample_seeder
 
 if TYPE_CHECKING:

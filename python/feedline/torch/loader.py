@@ -23,7 +23,6 @@ from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
-from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
@@ -32,6 +31,7 @@ from feedline.torch.processes import choose_context
 from feedline.torch.progress import EpochProgress, IterableProgress
 from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
+from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 

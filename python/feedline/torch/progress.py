@@ -9,9 +9,9 @@ import pickle
 from typing import Any
 
 from feedline.errors import StateError
-from feedline.torch.worker.item import IterableStart
 from feedline.torch.sampler_state import SamplerProgress
 from feedline.torch.sampling import TorchDraws
+from feedline.torch.worker.item import IterableStart
 
 
 class EpochProgress:

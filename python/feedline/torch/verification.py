@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from feedline.arguments import whole
-from feedline.torch.worker.item import index_id
 from feedline.torch.loader import DataLoader
+from feedline.torch.worker.item import index_id
 
 
 @dataclass(frozen=True)
