@@ -23,9 +23,9 @@ from making import HANG_SECONDS
 from worker_parent import FAILED, STORED, WHOLE, Parent
 
 import feedline
-from feedline.torch.worker.packing import PackedConfig, UnsendableError
 from feedline.torch.processes import WorkerStarter, choose_context, end_workers
 from feedline.torch.worker.main import WorkerConfig
+from feedline.torch.worker.packing import PackedConfig, UnsendableError
 
 METHODS = ["fork", "forkserver", "spawn"]
 OTHERS = METHODS[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -20,8 +21,8 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from worker_parent import ENDED, FAILED, STORED, WHOLE, Parent
 
 from feedline.torch.worker.item import Item
-from feedline.torch.worker.seeding import preserved_generators, sample_seeder
 from feedline.torch.worker.main import STACK_SIGNAL
+from feedline.torch.worker.seeding import preserved_generators, sample_seeder
 
 Pair = namedtuple("Pair", ["image", "label"])
 
@@ -104,6 +105,15 @@ def test_many_slabs_need_no_file_descriptors_in_the_worker() -> None:
             slab.number, slab.is_known = number, False
             assert parent.make([number], slab).statuses == [STORED]
         assert len(os.listdir(f"/proc/{parent.pid}/fd")) == before
+
+
+def test_a_slab_that_cannot_be_mapped_is_an_error_that_says_so_each_time() -> None:
+    with Parent(Calls(lambda index: np.array([index]))) as parent:
+        _, slab = parent.learn(0, slots=1)
+        slab.size = 1 << 62
+        for _ in range(2):
+            assert re.search(rf"cannot map the {1 << 62} bytes of a batch", str(error_of(parent.make([1], slab)[0])))
+        assert parent.make([1]).values == [np.array([1])]
 
 
 def test_a_sample_of_another_shape_is_a_payload() -> None:
@@ -190,7 +200,7 @@ def test_a_failing_init_function_answers_every_request() -> None:
             made = parent.make([0, 1])
             assert made.statuses == [FAILED]
             assert "worker 0 has no licence" in str(error_of(made[0]))
-        assert parent.call("start_epoch", {}) == (True, None)
+        assert parent.call("start_epoch", None) == (True, None)
 
 
 def test_worker_info_is_torchs() -> None:
@@ -298,7 +308,7 @@ def test_an_iterable_ends_after_a_short_item_and_starts_again() -> None:
             assert [parent.make([2])[0].value.tolist() for _ in range(3)] == [[0, 1], [2, 3], [4]]
             assert parent.make([2]).statuses == [ENDED]
             assert parent.make([2]).statuses == [ENDED]
-            assert parent.call("start_epoch", {"epoch": 1}) == (True, None)
+            assert parent.call("start_epoch", None) == (True, None)
 
 
 def test_an_iterable_starts_again_with_a_later_epoch_and_ignores_an_earlier_one() -> None:
@@ -330,14 +340,6 @@ def test_an_iterable_whose_iterator_fails_is_an_error() -> None:
         assert isinstance(error_of(parent.make([2])[0]), OSError)
 
 
-def test_start_epoch_seeds_as_at_the_start() -> None:
-    with Parent(Calls(draw), seeding="torch", base_seed=3) as parent:
-        first = parent.make([0]).values
-        assert parent.make([0]).values != first
-        parent.call("start_epoch", {"base_seed": 3})
-        assert parent.make([0]).values == first
-
-
 def test_a_data_pipe_shuffles_by_the_shared_seed() -> None:
     from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -347,22 +349,19 @@ def test_a_data_pipe_shuffles_by_the_shared_seed() -> None:
     for worker_id, seed in ((0, 5), (1, 5), (0, 6)):
         with Parent(pipe, worker_id=worker_id, shared_seed=seed, **options) as parent:
             orders.append(parent.make([1] * 50).values)
-            parent.call("start_epoch", {"base_seed": 0, "shared_seed": 5})
+            assert parent.call("start_epoch", 5) == (True, None)
             orders.append(parent.make([1] * 50).values)
     assert sorted(orders[0]) == list(range(50))
     assert orders[0] == orders[1] == orders[2] == orders[3] == orders[5] != orders[4]
 
 
-def test_calls_reach_the_dataset_and_their_errors_come_back() -> None:
-    class Epochs(Rows):
-        def set_epoch(self, epoch: int) -> str:
-            return f"epoch {epoch + 0}"
+def test_an_error_of_a_call_comes_back() -> None:
+    from torch.utils.data.datapipes.iter import IterableWrapper
 
-    with Parent(Epochs()) as parent:
-        assert parent.call("call_dataset", ("set_epoch", (3,))) == (True, "epoch 3")
-        is_ok, wrapper = parent.call("call_dataset", ("set_epoch", ("3",)))
+    with Parent(IterableWrapper(range(3)).shuffle()) as parent:
+        is_ok, wrapper = parent.call("start_epoch", "no number")
         assert not is_ok
-        with pytest.raises(TypeError, match="in DataLoader worker process 0"):
+        with pytest.raises(RuntimeError, match="in DataLoader worker process 0"):
             wrapper.reraise()
         assert parent.call("no_such_function", None)[0] is False
 

@@ -137,7 +137,7 @@ class WorkerIterator(EpochIterator):
     def _start_epoch(self, engine: WorkerEngine) -> None:
         """Let the workers forget the iterators of an iterable dataset."""
         try:
-            engine.call("start_epoch", {"shared_seed": self._shared_seed})
+            engine.call("start_epoch", self._shared_seed)
         except WorkerLost as loss:
             self._fail(loss)
             raise

@@ -29,8 +29,8 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
 from feedline.torch.worker.main import WorkerConfig, run_failed_worker, run_worker
+from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
 
 _PRELOAD = ["torch", "feedline.torch.worker.main"]
 _TERMINATE_SECONDS = 2.0
@@ -100,11 +100,6 @@ class WorkerStarter:
         process: BaseProcess = make(target=target, args=arguments, daemon=True)
         process.name = f"feedline-worker-{worker_id}-{process.name}"
         return process
-
-
-def start_worker(context: BaseContext, config: WorkerConfig) -> WorkerProcess:
-    """Start one worker. For several workers of one dataset, use one :class:`WorkerStarter`."""
-    return WorkerStarter(context, config).start(config.worker_id)
 
 
 def choose_context(wanted: str | BaseContext | None) -> BaseContext:
