@@ -173,10 +173,30 @@ def test_stop_iteration_in_getitem_ends_the_epoch_as_in_torch(kind: str, workers
     assert [batch.tolist() for batch in drain(loader)] == [[0, 1], [2, 3]]
 
 
+@both
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_empty_list_of_a_batch_sampler_raises_in_the_default_collation_only(kind: str, workers: int) -> None:
+    # The second time, the worker has learnt which arrays the samples have.
+    sampler = [[1], [], [2], []]
+    found = outcomes(make(kind, Calls(int), workers, batch_sampler=sampler), 5)
+    assert [type(outcome) for outcome in found] == [list, IndexError, list, IndexError, StopIteration]
+    assert list(make(kind, Calls(int), workers, batch_sampler=sampler, collate_fn=len)) == [1, 0, 1, 0]
+
+
 def test_a_bad_sample_can_be_substituted() -> None:
     loader = ours(Calls(raising(ValueError("wrong"))), 2, batch_size=2, on_error=feedline.substitute(max_fraction=0.2))
     found = [value for batch in loader for value in batch.tolist()]
     assert (len(found), 3 in found) == (8, False)
+
+
+def test_a_substitute_needs_a_dataset_with_a_length() -> None:
+    class Endless:
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    for dataset in (Endless(), Yields(lambda: iter([1]))):
+        with pytest.raises(feedline.PlanError, match="the dataset needs a length"):
+            ours(dataset, 1, on_error=feedline.substitute())
 
 
 @both

@@ -17,6 +17,9 @@ from feedline.torch.engine import ENDED, WorkerEngine
 from feedline.torch.progress import IterableProgress
 from feedline.torch.worker.item import Item, StatefulItem, index_id
 
+_NUMBERS = 1 << 63
+"""Larger indices do not fit the numbers of a request, and are pickled."""
+
 StartEngine = Callable[[int], WorkerEngine]
 """Starts or returns the engine. The argument is the number of samples of the first batch."""
 
@@ -173,6 +176,6 @@ def _ids_of(batch: Any) -> tuple[list[int], bytes | None]:
     """Return the numbers of samples, and their indices as the dataset takes them if these are not numbers."""
     indices = list(batch)
     # An exact type: True is an index, too, but of another dataset. An empty batch has no type.
-    if set(map(type, indices)) <= {int} and min(indices, default=0) >= 0:
+    if set(map(type, indices)) <= {int} and min(indices, default=0) >= 0 and max(indices, default=0) < _NUMBERS:
         return indices, None
     return [index_id(index) for index in indices], pickle.dumps(indices)

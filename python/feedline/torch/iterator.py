@@ -33,7 +33,7 @@ class EpochIterator(_BaseDataLoaderIter):
     # The constructor of torch's class draws from the program's random numbers, so it is not called.
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch."""
-        self._loader = loader
+        self._loader = loader._for_iterator()
         # Attributes of torch's iterators that programs read.
         self._dataset, self._dataset_kind = loader.dataset, loader._dataset_kind
         self._index_sampler, self._num_workers = loader._index_sampler, loader.num_workers
@@ -123,6 +123,7 @@ class WorkerIterator(EpochIterator):
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
+        self._loader = loader._for_iterator()
         self._begin()
         if isinstance(self._error, WorkerLost):
             self._shutdown_workers()

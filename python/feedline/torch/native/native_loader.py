@@ -5,7 +5,9 @@ In: a DataLoader. Out: a native loader with the same samples in the same order, 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, default_collate
@@ -29,6 +31,7 @@ class NativeLoader:
     def __init__(self, loader: DataLoader[Any], promotion: Promotion) -> None:
         """Make the native loader. It starts no thread yet."""
         self._promotion = promotion
+        self._iterator: weakref.ref[NativeIterator] | None = None
         sampler, seed = loader.sampler, loader._resolved_seed()
 
         def indices(epoch: int) -> list[int]:
@@ -77,8 +80,15 @@ class NativeLoader:
         """Return whether the dataset was not changed since."""
         return self._promotion.is_current(loader.dataset)
 
-    def batches(self, epoch: int, received: int) -> Iterator[Any]:
-        """Give the batches of an epoch, except those that were received before."""
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an iterator has not ended yet. Another one needs a native loader of its own."""
+        iterator = None if self._iterator is None else self._iterator()
+        return iterator is not None and not iterator.has_ended
+
+    def begin(self, iterator: NativeIterator, epoch: int, received: int) -> Iterator[Any]:
+        """Give an iterator the batches of an epoch, except those that were received before."""
+        self._iterator = weakref.ref(iterator)
         self.loader.set_epoch(epoch)
         if received:
             self.loader.load_state_dict(self.loader.state_dict() | {"epoch": epoch, "batches": received})
@@ -103,10 +113,22 @@ class NativeIterator(EpochIterator):
     def __init__(self, loader: DataLoader[Any], native: NativeLoader) -> None:
         """Begin an epoch."""
         super().__init__(loader)
-        self._batches = native.batches(self._epoch, self._num_yielded)
+        self.has_ended = False
+        # Kept alive: the loader may have replaced it meanwhile.
+        self._native = native
+        self._workers: list[BaseProcess] = []
+        self._batches = native.begin(self, self._epoch, self._num_yielded)
 
     def _make_next(self) -> Any:
-        return next(self._batches)
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self.has_ended = True
+            raise
+
+    def _shutdown_workers(self) -> None:
+        """Free the prepared batches. Trainers call this method of torch's iterator."""
+        self.has_ended, self._batches = True, iter(())
 
 
 def _refusal(loader: DataLoader[Any]) -> str | None:
