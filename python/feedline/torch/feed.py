@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from feedline import _feedline
 from feedline.torch.engine import ENDED, WorkerEngine
 from feedline.torch.progress import IterableProgress
-from feedline.torch.worker.item import Item, StatefulItem, index_id
+from feedline.torch.worker.item import DataEnded, Item, StatefulItem, index_id
 
 _NUMBERS = 1 << 63
 """Larger indices do not fit the numbers of a request, and are pickled."""
@@ -160,8 +160,9 @@ class IterableFeed:
     def accept(self, data: Any) -> tuple[Any, ...]:
         """Take every item but the end of a worker's iterator."""
         worker = self._requested.popleft()
-        if data is ENDED:
+        if data is ENDED or isinstance(data, DataEnded):
             self._ended.add(worker)
+            self._progress.end(worker, data.state if isinstance(data, DataEnded) else None)
             return ()
         value, state = data if isinstance(data, StatefulItem) else (data, None)
         self._progress.receive(worker, state)
@@ -169,7 +170,7 @@ class IterableFeed:
 
     def fail(self) -> None:
         """Take note of an item that raised."""
-        self._requested.popleft()
+        self._progress.pass_over(self._requested.popleft())
 
 
 def _ids_of(batch: Any) -> tuple[list[int], bytes | None]:

@@ -97,7 +97,13 @@ class InlineIterator(EpochIterator):
         self._items: Iterator[Any] = loader._inline_items(self._progress)
 
     def _make_next(self) -> Any:
-        return next(self._items)
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise
+        except Exception:
+            self._progress.receive()
+            raise
 
 
 class WorkerIterator(EpochIterator):
@@ -176,6 +182,7 @@ class WorkerIterator(EpochIterator):
                 accepted = self._feed.accept(self._engine.assembled(parts))
             except Exception:
                 self._feed.fail()
+                self._progress.receive()
                 raise
             # Again, so that workers do not wait while the trainer works.
             self._fill()

@@ -312,6 +312,10 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _end_epoch(self, progress: EpochProgress) -> None:
         self._shared.place.end(progress)
+        if progress.iterable is not None:
+            # The workers of the next epoch have the dataset as it is here, unless they are the same.
+            is_kept = self.num_workers == 0 or self.persistent_workers
+            self._shared.iterable = progress.iterable.saved_for_next_epoch() if is_kept else None
         if progress.sampler is not None:
             self._shared.has_moving_sampler = progress.sampler.is_position
 
@@ -352,7 +356,8 @@ class DataLoader(TorchDataLoader[T_co]):
         if not self._is_iterable:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), None)
             sampler.is_position = self._shared.has_moving_sampler
-        return EpochProgress(self._shared.place.epoch, 0, sampler, None, draws).saved()
+        iterable = {} if self._shared.iterable is None else {"iterable": self._shared.iterable}
+        return EpochProgress(self._shared.place.epoch, 0, sampler, None, draws).saved() | iterable
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state, with the same or another number of workers. Nothing that was received is made again.

@@ -7,6 +7,7 @@ collector finds them, and so would their worker processes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from feedline.torch.engine import WorkerEngine
 from feedline.torch.place import Place
@@ -21,6 +22,8 @@ class SharedState:
     """The seed, if the user gave none and one was needed."""
     has_moving_sampler: bool = False
     """Whether the state of the sampler was a position in the last epoch."""
+    iterable: dict[str, Any] | None = None
+    """The states of an iterable dataset that goes on from epoch to epoch, at the end of the last one."""
     last_engine: WorkerEngine | None = None
     """The workers that were started last."""
     said: set[str] = field(default_factory=set)

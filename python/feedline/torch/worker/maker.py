@@ -21,6 +21,7 @@ from torch.utils.data._utils import worker as torch_worker
 from feedline import _feedline
 from feedline.torch.worker import fetch, frames, payload
 from feedline.torch.worker.arena import Arena
+from feedline.torch.worker.item import DataEnded
 from feedline.torch.worker.leaves import Array, Mode
 from feedline.torch.worker.schema import Schema
 from feedline.torch.worker.seeding import sample_seeder, seed_worker
@@ -115,6 +116,9 @@ class Maker:
         except Exception as error:
             if isinstance(error, StopIteration) and self._config.is_iterable:
                 records[word + 3] = frames.ENDED
+                if error.value is not None:
+                    records[word + 1], records[word + 2] = payload.dumps(DataEnded(error.value), arena)
+                    records[word + 3] = frames.WHOLE
             else:
                 word = self._record_failure(records, word)
             records[word] = clock() - start
