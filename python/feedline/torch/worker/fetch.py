@@ -109,7 +109,8 @@ class IterableFetcher:
         """Create the iterator, at its first item or from a state, with the random numbers of the item that follows."""
         saved = {} if start is None else pickle.loads(start)
         self._epoch, self._number = epoch, saved.get("items", 0)
-        self._seed(self._number)
+        # The first numbers are for the iterator, which may draw its order.
+        self._seed(0)
         if "dataset" in saved:
             self._dataset.load_state_dict(saved["dataset"])
         iterator: Any = iter(self._dataset)
@@ -117,8 +118,10 @@ class IterableFetcher:
             iterator.load_state_dict(saved["iterator"])
         self._iterator, self._has_ended = iterator, saved.get("has_ended", False)
         if saved.get("is_of_last_epoch"):
-            self._seed(self._number)
+            self._seed(0)
             self._iterator, self._has_ended = iter(self._dataset), False
+        elif self._number:
+            self._seed(self._number)
 
     def state(self) -> bytes | None:
         """Return the pickled states of the dataset and of its iterator, if either has one (torchdata's protocol)."""
