@@ -245,6 +245,14 @@ def test_seeding_per_sample_depends_on_the_seed_alone() -> None:
         assert first[0] == draw()
 
 
+def test_a_sample_gets_the_numbers_that_numpy_and_torch_give_for_its_seed() -> None:
+    seed = 2**62 + 12345
+    with Parent(Calls(draw)) as parent:
+        _, _, from_numpy, from_torch = parent.make([0], seeds=[seed])[0].value
+    assert from_numpy == np.random.RandomState(seed % 2**32).standard_normal()
+    assert from_torch == float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
+
+
 def test_seeding_as_torch_gives_torchs_numbers() -> None:
     loader = torch.utils.data.DataLoader(
         [0, 1, 2], num_workers=1, collate_fn=draw, generator=torch.Generator().manual_seed(7)

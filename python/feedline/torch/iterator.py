@@ -148,6 +148,10 @@ class WorkerIterator(EpochIterator):
         except WorkerLost as loss:
             self._fail(loss)
             raise
+        except KeyboardInterrupt:
+            # Some workers were told and others not. The next epoch starts other ones.
+            self._shutdown_workers()
+            raise
 
     def _start(self, batch_size: int) -> WorkerEngine:
         if self._engine is None:
