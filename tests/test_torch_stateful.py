@@ -156,6 +156,13 @@ def test_the_rest_of_an_epoch_follows_from_a_state(
         assert epochs(other) == expected
 
 
+def test_arguments_of_torchdata_are_taken() -> None:
+    loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3)
+    batches = iter(loader)
+    next(batches)
+    assert (loader.snapshot_every_n_steps, loader.state_dict()["batches"]) == (3, 1)
+
+
 @any_dataset
 @with_workers
 def test_a_state_from_before_the_first_epoch_gives_all_epochs_again(name: str, workers: int) -> None:

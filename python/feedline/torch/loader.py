@@ -71,6 +71,8 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: as for ``fl.Loader``; needs a native dataset.
         share: as for ``fl.Loader``; needs a native dataset.
         metrics: as for ``fl.Loader``; needs a native dataset.
+        snapshot_every_n_steps: an argument of torchdata's ``StatefulDataLoader``. A state is exact at every step
+            anyway, so it has no effect.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: Cache | None = None,
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
         one_of("seeding", seeding, ("sample", "torch", None))
@@ -136,6 +139,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
         self.memory_budget, self.native, self.order = memory_budget, native, order
         self.cache, self.share, self.metrics = cache, share, metrics
+        self.snapshot_every_n_steps = snapshot_every_n_steps
         self._shared = SharedState()
         self._native_loader: NativeLoader | None = None
 
