@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from worker_parent import ENDED, FAILED, STORED, WHOLE, Parent
 
+from feedline.torch import stacks
 from feedline.torch.worker.item import Item
 from feedline.torch.worker.main import STACK_SIGNAL
 from feedline.torch.worker.seeding import preserved_generators, sample_seeder
@@ -401,6 +403,26 @@ def test_a_stuck_worker_tells_its_python_stack(wait_until: Callable[..., None]) 
 
         wait_until(lambda: "stuck_in_here" in stack(), "the stack names the function")
         parent.worker.process.kill()
+
+
+def test_a_process_that_took_the_number_of_an_ended_worker_gets_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    opened = os.pidfd_open
+    monkeypatch.setattr(os, "pidfd_open", lambda number: done.append("opened") or opened(number))
+
+    class Ended:
+        def is_alive(self) -> bool:
+            done.append("asked")
+            return False
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        Ended.pid = other.pid  # type: ignore[attr-defined]
+        assert not stacks._send_stack_signal(Ended())  # type: ignore[arg-type]
+        assert other.poll() is None
+        other.communicate(b"\n")
+    # In this order, so that a worker that is alive has the number for which the descriptor was opened.
+    assert done == ["opened", "asked"]
+    assert other.returncode == 0
 
 
 def test_a_worker_ignores_interrupts() -> None:
