@@ -224,9 +224,11 @@ class WorkerEngine:
         others = [(slot, np.asarray(memory)) for slot, memory in rest]
         if self._config.mode == "unit":
             return self._item(arrays, others)
+        count = len(arrays[0]) if arrays else len(others)
+        if count == 0:  # A batch sampler may give an empty list.
+            return default_collate([])
         if not others:
             return self._known_schema().assemble_batch(arrays, None)
-        count = len(arrays[0]) if arrays else len(others)
         rests: list[Any] = [None] * count
         samples: dict[int, Any] = {}
         for slot, memory in others:

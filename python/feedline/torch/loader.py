@@ -33,6 +33,7 @@ from feedline.torch.progress import EpochProgress, IterableProgress
 from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
+from feedline.torch.shared_state import SharedState
 from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
@@ -63,8 +64,8 @@ class DataLoader(TorchDataLoader[T_co]):
             samples do not depend on the number of workers. ``"torch"`` gives the seeds, the order and the batches of
             torch's DataLoader. ``None`` seeds each worker once, at its start.
         on_error: ``"raise"``. ``"restart"`` starts another worker when one dies, and makes its samples again.
-            ``fl.substitute(...)`` replaces samples that raise an exception, if the dataset is map-style, its indices
-            are whole numbers and ``collate_fn`` is torch's default.
+            ``fl.substitute(...)`` replaces samples that raise an exception, if the dataset is map-style and has a
+            length, its indices are whole numbers and ``collate_fn`` is torch's default.
         memory_budget: bytes of batches in flight, as for ``fl.Loader``.
         native: ``"auto"`` runs datasets and transforms natively where Feedline has equals, without worker processes.
             ``False`` always calls the dataset. See :meth:`explain`.
@@ -79,6 +80,8 @@ class DataLoader(TorchDataLoader[T_co]):
         rank: this process among ``world_size`` processes that divide each epoch. By default nothing is divided:
             trainers give a sampler that does it.
         world_size: see ``rank``.
+        snapshot_every_n_steps: an argument of torchdata's ``StatefulDataLoader``. A state is exact at every step
+            anyway, so it has no effect.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class DataLoader(TorchDataLoader[T_co]):
         worker_type: Literal["process", "thread"] = "process",
         rank: int | None = None,
         world_size: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
         one_of("worker_type", worker_type, ("process", "thread"))
@@ -129,6 +133,8 @@ class DataLoader(TorchDataLoader[T_co]):
             )
             # All ranks need the same order.
             seed = 0 if seed is None else seed
+        if isinstance(on_error, Substitute) and _length(dataset) == _UNKNOWN_LENGTH:
+            raise PlanError("on_error=fl.substitute(...) chooses other samples, so the dataset needs a length")
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
         super().__init__(
             dataset,
@@ -154,18 +160,17 @@ class DataLoader(TorchDataLoader[T_co]):
         self.memory_budget, self.native, self.order = memory_budget, native, order
         self.cache, self.share, self.metrics = cache, share, check_address(metrics)
         self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
-        self._drawn_seed: int | None = None
-        self._place = Place()
-        self._has_moving_sampler = False
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._shared = SharedState()
         self._native_loader: NativeLoader | None = None
-        self._last_engine: WorkerEngine | None = None
-        self._said: set[str] = set()
 
     # -- iterating
 
     def __iter__(self) -> Any:
         """Begin an epoch."""
         native = self._promoted()
+        if native is not None and native.is_in_use:
+            native = NativeLoader.of(self)
         if native is not None:
             return NativeIterator(self, native)
         return super().__iter__()
@@ -175,6 +180,14 @@ class DataLoader(TorchDataLoader[T_co]):
             return InlineIterator(self)
         self.check_worker_number_rationality()
         return WorkerIterator(self)
+
+    def _for_iterator(self) -> DataLoader[T_co]:
+        """Return what an iterator refers to. It must not be this loader if the loader refers to the iterator."""
+        if not self.persistent_workers:
+            return self
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__ | {"_iterator": None})
+        return other
 
     @property
     def _is_iterable(self) -> bool:
@@ -201,9 +214,9 @@ class DataLoader(TorchDataLoader[T_co]):
         """Return the seed. If none was given, draw it, once."""
         if self.seed is not None:
             return self.seed
-        if self._drawn_seed is None:
-            self._drawn_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        return self._drawn_seed
+        if self._shared.drawn_seed is None:
+            self._shared.drawn_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        return self._shared.drawn_seed
 
     def _sampling(self, progress: EpochProgress) -> Iterator[Any]:
         """Return an iterator over the batches or indices of an epoch."""
@@ -279,8 +292,8 @@ class DataLoader(TorchDataLoader[T_co]):
             timeout=self.timeout,
             metrics=self.metrics,
         )
-        self._last_engine = WorkerEngine(config, options)
-        return self._last_engine
+        self._shared.last_engine = WorkerEngine(config, options)
+        return self._shared.last_engine
 
     def _worker_seeds(self, progress: EpochProgress) -> tuple[int, int | None]:
         """Return the seed from which those of the workers follow, and that of a data pipe."""
@@ -309,7 +322,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _begin_epoch(self) -> EpochProgress:
         """Return the epoch of a new iterator, and the number of its batches that were received before."""
-        epoch, received, parts = self._place.begin()
+        epoch, received, parts = self._shared.place.begin()
         if self._ranks is not None:
             self._ranks.start = parts.get("start", 0)
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
@@ -325,19 +338,23 @@ class DataLoader(TorchDataLoader[T_co]):
         else:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
         progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"))
-        self._place.follow(progress)
+        self._shared.place.follow(progress)
         return progress
 
     def _receive(self, progress: EpochProgress) -> None:
-        self._place.follow(progress)
+        self._shared.place.follow(progress)
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
         if not self._is_iterable and progress.received == _length(self._index_sampler):
             self._end_epoch(progress)
 
     def _end_epoch(self, progress: EpochProgress) -> None:
-        self._place.end(progress)
+        self._shared.place.end(progress)
+        if progress.iterable is not None:
+            # The workers of the next epoch have the dataset as it is here, unless they are the same.
+            is_kept = self.num_workers == 0 or self.persistent_workers
+            self._shared.iterable = progress.iterable.saved_for_next_epoch() if is_kept else None
         if progress.sampler is not None:
-            self._has_moving_sampler = progress.sampler.is_position
+            self._shared.has_moving_sampler = progress.sampler.is_position
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one. The order and the random numbers of samples depend on it.
@@ -345,13 +362,13 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> loader = feedline.torch.DataLoader(range(8), batch_size=4, shuffle=True, seed=0)
         >>> loader.set_epoch(3)
         """
-        if not self._place.is_next(epoch):
-            self._place = Place(epoch, self._place.skipped)
+        if not self._shared.place.is_next(epoch):
+            self._shared.place = Place(epoch, self._shared.place.skipped)
 
     def _skip(self, batches: int) -> None:
         """Count batches of the next epoch as received, whichever epoch that is."""
-        self._place = Place(self._place.next_epoch, batches)
-        self._place.skipped = batches
+        self._shared.place = Place(self._shared.place.next_epoch, batches)
+        self._shared.place.skipped = batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream: the batches that the trainer received. Small, and cheap at every step.
@@ -365,10 +382,10 @@ class DataLoader(TorchDataLoader[T_co]):
         True
         """
         seed = self._resolved_seed() if self.seeding != "torch" else None
-        parts = self._place.parts()
+        parts = self._shared.place.parts()
         if parts is None:
             parts = self._parts_between_epochs()
-        state = self._place.state_dict(seed, self.batch_size, parts)
+        state = self._shared.place.state_dict(seed, self.batch_size, parts)
         return state if self._ranks is None else state | {"world_size": self._ranks.world_size}
 
     def _parts_between_epochs(self) -> dict[str, Any]:
@@ -376,8 +393,9 @@ class DataLoader(TorchDataLoader[T_co]):
         sampler = None
         if not self._is_iterable:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), None)
-            sampler.is_position = self._has_moving_sampler
-        return EpochProgress(self._place.epoch, 0, sampler, None, draws).saved()
+            sampler.is_position = self._shared.has_moving_sampler
+        iterable = {} if self._shared.iterable is None else {"iterable": self._shared.iterable}
+        return EpochProgress(self._shared.place.epoch, 0, sampler, None, draws).saved() | iterable
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state, with the same or another number of workers. Nothing that was received is made again.
@@ -386,11 +404,11 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> state = loader.state_dict()
         >>> loader.load_state_dict(state)
         """
-        self._place, seed = Place.from_state(state, self.batch_size, self._ranks)
+        self._shared.place, seed = Place.from_state(state, self.batch_size, self._ranks)
         if self._ranks is not None:
-            self._ranks.start = self._place.start
+            self._ranks.start = self._shared.place.start
         if seed is not None and self.seed is None:
-            self._drawn_seed = seed
+            self._shared.drawn_seed = seed
         # A persistent iterator begins again from this place.
         self._end_native()
 
@@ -420,7 +438,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _end_native(self) -> None:
         native, self._native_loader = self._native_loader, None
-        if native is not None:
+        if native is not None and not native.is_in_use:
             native.close()
 
     def snapshot(self) -> Snapshot:
@@ -435,9 +453,9 @@ class DataLoader(TorchDataLoader[T_co]):
         """
         if self._native_loader is not None:
             return self._native_loader.snapshot()
-        if self._last_engine is None:
+        if self._shared.last_engine is None:
             raise RuntimeError("there are no counters yet: begin an epoch with num_workers > 0")
-        counters: Snapshot = self._last_engine.snapshot()
+        counters: Snapshot = self._shared.last_engine.snapshot()
         return counters
 
     @property
@@ -450,23 +468,18 @@ class DataLoader(TorchDataLoader[T_co]):
         """
         if self._native_loader is not None:
             return self._native_loader.loader.metrics_address
-        return None if self._last_engine is None else self._last_engine.metrics_address
+        engine = self._shared.last_engine
+        return None if engine is None else engine.metrics_address
 
     def _say(self, topic: str, message: str, *values: Any) -> None:
         """Log a warning, once for each topic."""
-        if topic not in self._said:
-            self._said.add(topic)
+        if topic not in self._shared.said:
+            self._shared.said.add(topic)
             _log.warning(message, *values)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the arguments and the place in the stream, without workers."""
-        own = {
-            "_iterator": None,
-            "_native_loader": None,
-            "_last_engine": None,
-            "_place": self._place.copy(),
-            "_said": set(self._said),
-        }
+        own = {"_iterator": None, "_native_loader": None, "_shared": self._shared.copy()}
         return self.__dict__ | own
 
 
@@ -480,7 +493,8 @@ def _own_cores() -> int:
 
 
 def _length(dataset: Any) -> int:
+    """Return the length, or a large number if there is none. Any error means that: torch does not ask every dataset."""
     try:
         return len(dataset)
-    except TypeError:
+    except Exception:
         return _UNKNOWN_LENGTH

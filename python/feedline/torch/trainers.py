@@ -123,7 +123,7 @@ def _like(base: Any, loader: DataLoader[Any]) -> DataLoader[Any]:
     else:
         options["batch_sampler"] = batches
     made = DataLoader(base.dataset, **options)
-    made._drawn_seed = loader._drawn_seed
+    made._shared.drawn_seed = loader._shared.drawn_seed
     return made
 
 

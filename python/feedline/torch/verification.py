@@ -95,7 +95,7 @@ def _copy(loader: DataLoader[Any], seed: int, workers: int) -> DataLoader[Any]:
     # Not by the constructor: the sampler and the batch sampler are those of the loader, whatever they are.
     made = copy.copy(loader)
     made.__dict__ |= copy.copy(loader).__getstate__()
-    made.num_workers, made._drawn_seed, made.native = workers, seed, False
+    made.num_workers, made._shared.drawn_seed, made.native = workers, seed, False
     object.__setattr__(made, "persistent_workers", False)
     made.prefetch_factor = 2 if workers else None
     made._DataLoader__multiprocessing_context = loader.multiprocessing_context if workers else None

@@ -7,8 +7,10 @@ op calls the dataset (:mod:`feedline.torch.native.dataset_plan`).
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from torch._utils import ExceptionWrapper
@@ -38,6 +40,7 @@ class NativeLoader:
         self._promotion = promotion
         self.is_native = isinstance(promotion, Promotion)
         self.is_shared = loader.share is not False
+        self._iterator: weakref.ref[NativeIterator] | None = None
         seed = loader._resolved_seed()
         self.loader = Loader(
             promotion.source,
@@ -82,13 +85,20 @@ class NativeLoader:
         """Return whether the dataset was not changed since."""
         return self._promotion.is_current(loader.dataset)
 
-    def batches(self, epoch: int, received: int, start: int) -> Iterator[Any]:
-        """Give the batches of an epoch, except those that were received before.
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an iterator has not ended yet. Another one needs a native loader of its own."""
+        iterator = None if self._iterator is None else self._iterator()
+        return iterator is not None and not iterator.has_ended
+
+    def begin(self, iterator: NativeIterator, epoch: int, received: int, start: int) -> Iterator[Any]:
+        """Give an iterator the batches of an epoch, except those that were received before.
 
         Ranks divide the epoch from position ``start`` on.
         """
         if self.is_shared and start:
             raise StateError("share: continue with the old number of ranks until the end of the epoch")
+        self._iterator = weakref.ref(iterator)
         self.loader.set_epoch(epoch)
         if received:
             self.loader.load_state_dict(self.loader.state_dict() | {"epoch": epoch, "batches": received})
@@ -113,23 +123,33 @@ class NativeIterator(EpochIterator):
     def __init__(self, loader: DataLoader[Any], native: NativeLoader) -> None:
         """Begin an epoch."""
         super().__init__(loader)
-        self._is_native = native.is_native
-        self._batches = native.batches(self._epoch, self._num_yielded, self._progress.start or 0)
+        self.has_ended = False
+        # Kept alive: the loader may have replaced it meanwhile.
+        self._native = native
+        self._workers: list[BaseProcess] = []
+        self._batches = native.begin(self, self._epoch, self._num_yielded, self._progress.start or 0)
 
     def _make_next(self) -> Any:
         try:
             return next(self._batches)
+        except StopIteration:
+            self.has_ended = True
+            raise
         except SampleError as error:
-            if self._is_native or error.__cause__ is None or error.op != "Map":
+            if self._native.is_native or error.__cause__ is None or error.op != "Map":
                 raise
             cause = error.__cause__
         # Outside of the handler. As with torch's workers, the exception has its type and the traceback of the dataset.
         return ExceptionWrapper((type(cause), cause, cause.__traceback__), "in a worker of the DataLoader").reraise()
 
+    def _shutdown_workers(self) -> None:
+        """Free the prepared batches. Trainers call this method of torch's iterator."""
+        self.has_ended, self._batches = True, iter(())
+
 
 def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed: int) -> dict[str, Any]:
     """Return the arguments of ``fl.Loader`` for the order of a DataLoader."""
-    sampler = loader.sampler
+    sampler: Any = loader.sampler
     if loader.share is False:
 
         def indices(epoch: int) -> list[int]:
@@ -140,7 +160,8 @@ def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed:
     if type(sampler) is RankSampler:
         ranks = {"rank": sampler.rank, "world_size": sampler.world_size}
         sampler = sampler.base
-    if type(sampler) is not RandomSampler or sampler.replacement or sampler.num_samples != len(loader.dataset):  # type: ignore[arg-type]
+    samples: Any = loader.dataset
+    if type(sampler) is not RandomSampler or sampler.replacement or sampler.num_samples != len(samples):
         raise PlanError("share: jobs share samples in a common random order, so this needs shuffle=True and no sampler")
     return {"shuffle": True, **ranks}
 
