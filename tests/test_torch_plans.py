@@ -93,7 +93,7 @@ def loader(dataset: Any, **options: Any) -> DataLoader[Any]:
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_law_1_a_plan_gives_the_batches_of_workers(dataset: Any, drop_last: bool) -> None:
     expected = list(loader(dataset, drop_last=drop_last))
-    order = fl.arrival(max_displacement=0.5)
+    order = fl.arrival(max_displacement=8)
     found = list(loader(dataset, drop_last=drop_last, order=order))
     assert len(found) == len(expected)
     rows = {int(index): row for batch in expected for row, index in zip(rows_of(batch), numbers_of(batch), strict=True)}

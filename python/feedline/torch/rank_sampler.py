@@ -66,6 +66,9 @@ def divided(
         raise PlanError("rank and world_size belong together: give both, or neither")
     world_size = whole("world_size", world_size, 1)
     rank = whole("rank", rank, 0, f"below world_size={world_size}", most=world_size - 1)
+    if type(sampler) is RankSampler and (sampler.rank, sampler.world_size) == (rank, world_size):
+        # Trainers make a loader again from its attributes.
+        return sampler
     if sampler is not None or batch_sampler is not None:
         raise PlanError("rank and world_size divide the data, and so may the sampler: give only one of both")
     if not isinstance(dataset, Sized):

@@ -150,7 +150,8 @@ class _CodePickler(pickle.Pickler):
         """Called for everything but numbers, texts and containers of these."""
         if isinstance(value, (type, types.FunctionType, types.ModuleType, types.CodeType)):
             self.code.append(value)
-            return str, (getattr(value, "__name__", "code"),)
+            # The pickle is never loaded. A class in place of the function would come here again.
+            return repr, (getattr(value, "__name__", "code"),)
         self.code.append(type(value))
         return NotImplemented
 

@@ -139,7 +139,9 @@ class NativeIterator(EpochIterator):
             if self._native.is_native or error.__cause__ is None or error.op != "Map":
                 raise
             cause = error.__cause__
-        # Outside of the handler. As with torch's workers, the exception has its type and the traceback of the dataset.
+        # Outside of the handler. The exception has its type and the traceback of the dataset, as with torch's workers.
+        if cause.__traceback__ is not None:
+            raise cause
         return ExceptionWrapper((type(cause), cause, cause.__traceback__), "in a worker of the DataLoader").reraise()
 
     def _shutdown_workers(self) -> None:
