@@ -156,6 +156,38 @@ def test_the_rest_of_an_epoch_follows_from_a_state(
         assert epochs(other) == expected
 
 
+@any_dataset
+@with_workers
+def test_the_rest_of_a_later_epoch_follows_from_a_state(name: str, workers: int) -> None:
+    options = {"persistent_workers": workers > 0}
+    for stop in STOPS:
+        loader = make_loader(name, workers, **options)
+        epochs(loader, 2)
+        batches = iter(loader)
+        for _ in range(stop):
+            next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        expected = [*epochs(batches), *epochs(loader)]
+        other = make_loader(name, workers, **options)
+        other.load_state_dict(state)
+        assert epochs(other, 2) == expected, f"after {stop} batches"
+
+
+def test_workers_that_replace_persistent_ones_begin_with_the_dataset_of_the_program() -> None:
+    def begin() -> Any:
+        return lasting(Epochs([6, 6]), 2, batch_size=2, collate_fn=lambda value: value)
+
+    loader = begin()
+    first = epochs(loader)
+    loader._iterator._shutdown_workers()
+    batches = iter(loader)
+    state = loader.state_dict()
+    assert [[plain(batch) for batch in batches]] == first
+    other = begin()
+    other.load_state_dict(state)
+    assert epochs(other) == first
+
+
 def test_arguments_of_torchdata_are_taken() -> None:
     loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3)
     batches = iter(loader)

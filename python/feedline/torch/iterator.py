@@ -130,9 +130,12 @@ class WorkerIterator(EpochIterator):
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
         self._loader = loader._for_iterator()
-        self._begin()
         if isinstance(self._error, WorkerLost):
             self._shutdown_workers()
+        if self._engine is None:
+            # Other workers begin with the dataset of the program.
+            self._loader._shared.iterable = None
+        self._begin()
         if isinstance(self._dataset, IterDataPipe):
             self._shared_seed = loader._shared_seed(self._progress)
         if self._engine is not None:

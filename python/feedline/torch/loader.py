@@ -328,7 +328,8 @@ class DataLoader(TorchDataLoader[T_co]):
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
         sampler, iterable = None, None
         if self._is_iterable:
-            iterable = IterableProgress(max(self.num_workers, 1), parts.get("iterable"))
+            current, self._shared.iterable = self._shared.iterable, None
+            iterable = IterableProgress(max(self.num_workers, 1), parts.get("iterable"), current)
             if iterable.must_skip:
                 self._say(
                     "resume",

@@ -60,8 +60,10 @@ class EpochProgress:
 class IterableProgress:
     """The items that each worker of an iterable dataset has given."""
 
-    def __init__(self, workers: int, saved: dict[str, Any] | None = None) -> None:
-        """Begin, or continue from saved data."""
+    def __init__(
+        self, workers: int, saved: dict[str, Any] | None = None, current: dict[str, Any] | None = None
+    ) -> None:
+        """Begin, or continue from saved data. ``current`` is saved data that the workers need not load."""
         self.workers, self.turn = workers, 0
         self.numbers: list[int] = [0] * workers
         self.states: list[bytes | None] = [None] * workers
@@ -77,6 +79,8 @@ class IterableProgress:
             self.turn, self.numbers = saved["turn"], list(saved["items"])
             self.states = [None if state is None else pickle.dumps(state) for state in saved["states"]]
         self.starts = list(self.states)
+        if saved is None and current is not None and len(current["states"]) == workers:
+            self.states = [None if state is None else pickle.dumps(state) for state in current["states"]]
 
     @property
     def must_skip(self) -> bool:
