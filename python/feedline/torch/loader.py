@@ -24,6 +24,7 @@ from feedline.sharing import Share
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
 from feedline.torch.worker.fetch import with_shared_seed
+from feedline.torch.frameworks import FRAMEWORKS, Framework
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
@@ -70,6 +71,9 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: as for ``fl.Loader``; needs a native dataset.
         share: as for ``fl.Loader``; needs a native dataset.
         metrics: as for ``fl.Loader``; needs a native dataset.
+        framework: ``"torch"``, ``"numpy"`` or ``"jax"``: the class of the arrays in batches. NumPy arrays share the
+            memory of the tensors. JAX shares it too, where the memory and the dtype allow it. Strings and objects of
+            other classes stay as they are.
     """
 
     def __init__(
@@ -101,8 +105,10 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: Cache | None = None,
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
+        framework: Framework = "torch",
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
+        one_of("framework", framework, FRAMEWORKS)
         one_of("seeding", seeding, ("sample", "torch", None))
         one_of("native", native, ("auto", False))
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
@@ -132,7 +138,7 @@ class DataLoader(TorchDataLoader[T_co]):
         # Public and named as the arguments: Lightning makes a loader again from its attributes.
         self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
         self.memory_budget, self.native, self.order = memory_budget, native, order
-        self.cache, self.share, self.metrics = cache, share, metrics
+        self.cache, self.share, self.metrics, self.framework = cache, share, metrics, framework
         self._drawn_seed: int | None = None
         self._place = Place()
         self._has_moving_sampler = False
