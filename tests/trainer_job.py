@@ -167,12 +167,57 @@ def hugging_face(record: Record, resume: bool) -> None:
     record.write(0, trainer.model.layer.weight, loader.snapshot()["samples"])
 
 
+class Pairs(Numbers):
+    """The same samples as Keras takes them."""
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(super().__getitem__(index).values())
+
+
+def keras(record: Record, backend: str) -> None:
+    """`model.fit` of Keras. It continues from a checkpoint in the folder by itself."""
+    os.environ["KERAS_BACKEND"] = backend
+    import keras as k
+
+    import feedline.keras
+
+    assert k.backend.backend() == backend
+    given: list[torch.Tensor] = []
+
+    class Recorded(feedline.keras.PyDataset):
+        def __getitem__(self, index: int) -> Any:
+            batch = super().__getitem__(index)
+            given.append(batch[1])
+            return batch
+
+    class Recording(k.callbacks.Callback):  # type: ignore[misc]
+        def on_train_begin(self, logs: Any = None) -> None:
+            given.clear()  # Keras took a batch to learn the shapes.
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            record.step(given.pop(0))
+
+    k.utils.set_random_seed(0)
+    loader: Any = feedline.torch.DataLoader(
+        Pairs(), batch_size=BATCH, shuffle=True, num_workers=2, seed=5, persistent_workers=True
+    )
+    train = Recorded(loader)
+    model = k.Sequential([k.layers.Dense(1)])
+    model.compile(k.optimizers.SGD(1e-4, momentum=0.9), "mse")
+    checkpoint = feedline.keras.Checkpoint(record.folder / "keras", train, every=4)
+    model.fit(train, epochs=2, initial_epoch=checkpoint.epoch, callbacks=[checkpoint, Recording()], verbose=0)
+    weight = torch.tensor(k.ops.convert_to_numpy(model.layers[0].kernel))
+    record.write(0, weight, loader.snapshot()["samples"])
+
+
 TRAINERS: dict[str, Any] = {
     "torchrun": torchrun,
     "lightning": lightning,
     "lightning-ddp": lambda record, resume: lightning(record, resume, devices=2),
     "accelerate": accelerate,
     "hugging-face": hugging_face,
+    "keras-torch": lambda record, resume: keras(record, "torch"),
+    "keras-jax": lambda record, resume: keras(record, "jax"),
 }
 
 if __name__ == "__main__":
