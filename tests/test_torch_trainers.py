@@ -36,7 +36,7 @@ def found(folder: Path, rank: int) -> dict[str, Any]:
     return result
 
 
-TRAINERS = ["torchrun", "lightning", "lightning-ddp", "accelerate", "hugging-face", "keras-torch", "keras-jax"]
+TRAINERS = ["torchrun", "lightning", "lightning-ddp", "accelerate", "hugging-face", "timm", "keras-torch", "keras-jax"]
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

@@ -21,7 +21,7 @@ from page_examples import ROOT, blocks
 
 MODULES = (
     "feedline", "feedline.ops", "feedline.errors", "feedline.testing", "feedline.telemetry", "feedline.torch",
-    "feedline.keras",
+    "feedline.torch.timm", "feedline.keras",
 )  # fmt: skip
 # Without TensorFlow, Keras cannot be imported with its default.
 os.environ.setdefault("KERAS_BACKEND", "torch")
