@@ -44,7 +44,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch, jax and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision jax lightning accelerate keras transformers cloudpickle pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2'
+	@$(BIN)/pip install -q torch torchvision jax lightning accelerate keras transformers timm albumentations cloudpickle pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2'
 	@sh tools/browser.sh
 	@touch $@
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import pickle
 import random
+import tracemalloc
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -297,6 +298,17 @@ def test_a_shared_list_is_one_buffer() -> None:
     stream, buffers = payload.pickled(shared)
     assert len(stream) < 1000
     assert len(buffers) == 2
+
+
+def test_a_shared_list_is_built_in_little_more_than_its_own_memory() -> None:
+    tracemalloc.start()
+    shared = SharedList(list(range(1000)) for _ in range(2000))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    size = shared._bytes.nbytes + shared._ends.nbytes
+    assert size > 4_000_000
+    # A growing buffer has an eighth to spare, and it may move while it grows.
+    assert peak < 1.5 * size
 
 
 def test_the_generators_of_the_caller_are_restored() -> None:

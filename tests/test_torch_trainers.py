@@ -36,7 +36,10 @@ def found(folder: Path, rank: int) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("trainer", ["torchrun", "lightning", "lightning-ddp", "accelerate", "hugging-face"])
+TRAINERS = ["torchrun", "lightning", "lightning-ddp", "accelerate", "hugging-face", "timm", "keras-torch", "keras-jax"]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 def test_law_4_a_job_that_is_killed_and_resumed_sees_what_an_unbroken_one_sees(trainer: str, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()

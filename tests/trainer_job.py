@@ -167,12 +167,101 @@ def hugging_face(record: Record, resume: bool) -> None:
     record.write(0, trainer.model.layer.weight, loader.snapshot()["samples"])
 
 
+class Pairs(Numbers):
+    """The same samples as Keras takes them."""
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(super().__getitem__(index).values())
+
+
+def keras(record: Record, backend: str) -> None:
+    """`model.fit` of Keras. It continues from a checkpoint in the folder by itself."""
+    os.environ["KERAS_BACKEND"] = backend
+    import keras as k
+
+    import feedline.keras
+
+    assert k.backend.backend() == backend
+    given: list[torch.Tensor] = []
+
+    class Recorded(feedline.keras.PyDataset):
+        def __getitem__(self, index: int) -> Any:
+            batch = super().__getitem__(index)
+            given.append(batch[1])
+            return batch
+
+    class Recording(k.callbacks.Callback):  # type: ignore[misc]
+        def on_train_begin(self, logs: Any = None) -> None:
+            given.clear()  # Keras took a batch to learn the shapes.
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            record.step(given.pop(0))
+
+    k.utils.set_random_seed(0)
+    loader: Any = feedline.torch.DataLoader(
+        Pairs(), batch_size=BATCH, shuffle=True, num_workers=2, seed=5, persistent_workers=True
+    )
+    train = Recorded(loader)
+    model = k.Sequential([k.layers.Dense(1)])
+    model.compile(k.optimizers.SGD(1e-4, momentum=0.9), "mse")
+    checkpoint = feedline.keras.Checkpoint(record.folder / "keras", train, every=4)
+    model.fit(train, epochs=2, initial_epoch=checkpoint.epoch, callbacks=[checkpoint, Recording()], verbose=0)
+    weight = torch.tensor(k.ops.convert_to_numpy(model.layers[0].kernel))
+    record.write(0, weight, loader.snapshot()["samples"])
+
+
+def timm(record: Record, resume: bool) -> None:
+    """timm's dataset, loader, model and optimizer. The pictures are files, and the class of each is its number."""
+    import numpy as np
+    import timm as t
+    import timm.optim
+    from PIL import Image
+
+    from feedline.torch.timm import create_loader
+
+    pictures = record.folder / "pictures"
+    for number in range(SAMPLES):
+        file = pictures / f"{number:02}" / "picture.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (40, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(file)
+    dataset = t.data.create_dataset("", root=str(pictures), is_training=True)
+    # Random erasing takes place in this process.
+    loader = create_loader(
+        dataset, (3, 32, 32), batch_size=BATCH, is_training=True, num_workers=2, device=torch.device("cpu"),
+        re_prob=0.5, auto_augment="rand-m9-mstd0.5", seed=5,
+    )  # fmt: skip
+    model = t.create_model("test_resnet", num_classes=SAMPLES)
+    optimizer = t.optim.create_optimizer_v2(model, opt="sgd", lr=0.01, momentum=0.9)
+    path, epoch = record.folder / "timm.pt", 0
+    if resume:
+        saved = torch.load(path)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        loader.load_state_dict(saved["loader"])
+        epoch = saved["epoch"]
+    for number in range(epoch, 2):
+        for images, labels in loader:
+            record.step(labels)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            if len(record.seen) == 4:
+                states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save(states | {"loader": loader.state_dict(), "epoch": number}, path)
+    weight = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    record.write(0, weight, loader.snapshot()["samples"])
+
+
 TRAINERS: dict[str, Any] = {
     "torchrun": torchrun,
     "lightning": lightning,
     "lightning-ddp": lambda record, resume: lightning(record, resume, devices=2),
     "accelerate": accelerate,
     "hugging-face": hugging_face,
+    "timm": timm,
+    "keras-torch": lambda record, resume: keras(record, "torch"),
+    "keras-jax": lambda record, resume: keras(record, "jax"),
 }
 
 if __name__ == "__main__":

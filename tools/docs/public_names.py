@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,12 @@ from typing import Any
 
 from page_examples import ROOT, blocks
 
-MODULES = ("feedline", "feedline.ops", "feedline.errors", "feedline.testing", "feedline.telemetry", "feedline.torch")
+MODULES = (
+    "feedline", "feedline.ops", "feedline.errors", "feedline.testing", "feedline.telemetry", "feedline.torch",
+    "feedline.torch.timm", "feedline.keras",
+)  # fmt: skip
+# Without TensorFlow, Keras cannot be imported with its default.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 REFERENCE = ROOT / "docs/reference"
 DIRECTIVE = re.compile(r"^::: ([\w.]+)", re.MULTILINE)
 

@@ -8,13 +8,14 @@ unchanged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from feedline.arguments import whole
+from feedline.torch.nested import map_tensors
 
 Transform = Callable[[Any], Any]
 
@@ -87,7 +88,7 @@ class DevicePrefetcher:
 
     def _prepare(self, batch: Any) -> Any:
         if self._channels_last:
-            batch = _mapped(batch, _as_channels_last)
+            batch = map_tensors(batch, _as_channels_last)
         return batch if self._transform is None else self._transform(batch)
 
     def state_dict(self) -> Any:
@@ -130,7 +131,7 @@ def _copier(device: torch.device) -> _Copy:
 
 def _plain_copier(device: torch.device) -> _Copy:
     def copy(batch: Any, prepare: Transform) -> Callable[[], Any]:
-        ready = prepare(_mapped(batch, lambda tensor: tensor.to(device)))
+        ready = prepare(map_tensors(batch, lambda tensor: tensor.to(device)))
         return lambda: ready
 
     return copy
@@ -142,7 +143,7 @@ def _cuda_copier(device: torch.device) -> _Copy:
     def copy(batch: Any, prepare: Transform) -> Callable[[], Any]:
         pinned = pin_memory(batch)
         with torch.cuda.stream(stream):
-            ready = prepare(_mapped(pinned, lambda tensor: tensor.to(device, non_blocking=True)))
+            ready = prepare(map_tensors(pinned, lambda tensor: tensor.to(device, non_blocking=True)))
             done = stream.record_event()
 
         def finish() -> Any:
@@ -163,26 +164,9 @@ def _cuda_copier(device: torch.device) -> _Copy:
 
 def _tensors(batch: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
-    _mapped(batch, found.append)
+    map_tensors(batch, found.append)
     return found
 
 
 def _as_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-
-
-def _mapped(batch: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """Apply a function to every tensor in dicts, lists, tuples and named tuples."""
-    if isinstance(batch, torch.Tensor):
-        return function(batch)
-    if isinstance(batch, Mapping):
-        moved = {key: _mapped(value, function) for key, value in batch.items()}
-        try:
-            return type(batch)(moved)  # type: ignore[call-arg]
-        except TypeError:  # Such as a defaultdict, whose first argument is something else.
-            return moved
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_mapped(value, function) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_mapped(value, function) for value in batch)
-    return batch

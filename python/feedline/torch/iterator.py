@@ -20,6 +20,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from feedline.torch.engine import SampleFailed, WorkerEngine, WorkerLost
 from feedline.torch.feed import Feed
+from feedline.torch.frameworks import batch_converter
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader
@@ -43,6 +44,7 @@ class EpochIterator(_BaseDataLoaderIter):
         self._profile_name = "enumerate(DataLoader)#feedline.torch.DataLoader.__next__"
         self._sampler_iter = ()
         self._pin_memory = loader.pin_memory and torch.accelerator.is_available()
+        self._convert = batch_converter(loader.framework)
         self._warn_about_pinning()
         self._begin()
 
@@ -78,6 +80,8 @@ class EpochIterator(_BaseDataLoaderIter):
             raise
         if self._pin_memory:
             data = pin_memory(data)
+        if self._convert is not None:
+            data = self._convert(data)
         self._progress.receive()
         self._loader._receive(self._progress)
         return data

@@ -24,6 +24,7 @@ from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
+from feedline.torch.frameworks import FRAMEWORKS, Framework
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
@@ -75,6 +76,9 @@ class DataLoader(TorchDataLoader[T_co]):
             not be random.
         share: as for ``fl.Loader``, with ``shuffle=True``. Samples need arrays of one shape.
         metrics: as for ``fl.Loader``.
+        framework: ``"torch"``, ``"numpy"`` or ``"jax"``: the class of the arrays in batches. NumPy arrays share the
+            memory of the tensors. JAX shares it too, where the memory and the dtype allow it. Strings and objects of
+            other classes stay as they are.
         worker_type: ``"thread"`` calls the dataset on the engine's threads, for datasets that are thread-safe and
             release the GIL, or Python without one. Global generators are not seeded there.
         rank: this process among ``world_size`` processes that divide each epoch. By default nothing is divided:
@@ -113,12 +117,14 @@ class DataLoader(TorchDataLoader[T_co]):
         cache: Cache | None = None,
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
+        framework: Framework = "torch",
         worker_type: Literal["process", "thread"] = "process",
         rank: int | None = None,
         world_size: int | None = None,
         snapshot_every_n_steps: int | None = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
+        one_of("framework", framework, FRAMEWORKS)
         one_of("worker_type", worker_type, ("process", "thread"))
         one_of("seeding", seeding, ("sample", "torch", None))
         one_of("native", native, ("auto", False))
@@ -158,7 +164,7 @@ class DataLoader(TorchDataLoader[T_co]):
         # Public and named as the arguments: Lightning makes a loader again from its attributes.
         self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
         self.memory_budget, self.native, self.order = memory_budget, native, order
-        self.cache, self.share, self.metrics = cache, share, check_address(metrics)
+        self.cache, self.share, self.metrics, self.framework = cache, share, check_address(metrics), framework
         self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self._shared = SharedState()

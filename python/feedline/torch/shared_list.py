@@ -8,6 +8,7 @@ Here only the item in use is an object.
 from __future__ import annotations
 
 import pickle
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
@@ -29,10 +30,15 @@ class SharedList(Sequence[T_co], Generic[T_co]):
 
     def __init__(self, items: Iterable[T_co]) -> None:
         """Pickle all items. Raises what ``pickle`` raises for an item that cannot be pickled."""
-        pieces = [pickle.dumps(item, protocol=5) for item in items]
-        self._ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
-        self._bytes = np.frombuffer(b"".join(pieces), np.uint8)
-        self._chosen: range = range(len(pieces))
+        # One growing buffer. A list of pieces would double the peak, and leave the heap full of holes that workers
+        # fill again, each in its own copy of the pages.
+        buffer, ends = bytearray(), array("q")
+        for item in items:
+            buffer += pickle.dumps(item, protocol=5)
+            ends.append(len(buffer))
+        self._ends, self._bytes = np.frombuffer(ends, np.int64), np.frombuffer(buffer, np.uint8)
+        self._ends.flags.writeable = self._bytes.flags.writeable = False
+        self._chosen: range = range(len(ends))
 
     def __len__(self) -> int:
         """Return the number of items."""

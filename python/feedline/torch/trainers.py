@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from feedline.torch.loader import DataLoader
 
-_OWN = [
+OWN_ARGUMENTS = [
     name
     for name in inspect.signature(DataLoader.__init__).parameters
-    if name not in inspect.signature(TorchDataLoader.__init__).parameters
+    if name not in {*inspect.signature(TorchDataLoader.__init__).parameters, "rank", "world_size"}
 ]
-"""The arguments of Feedline's class that torch's does not have."""
-_WORKERS = (
+"""The arguments of Feedline's class that torch's does not have. The sampler of a loader has its rank already."""
+WORKER_ARGUMENTS = (
     "num_workers",
     "collate_fn",
     "pin_memory",
@@ -110,7 +110,14 @@ class TrainerMixin:
 
 def _like(base: Any, loader: DataLoader[Any]) -> DataLoader[Any]:
     """Return a loader with the dataset and the batches of ``base``, and the other arguments of ``loader``."""
-    options = {name: getattr(loader, name) for name in (*_WORKERS, *_OWN)}
+    made = rebuilt(base, {name: getattr(loader, name) for name in (*WORKER_ARGUMENTS, *OWN_ARGUMENTS)})
+    made._shared.drawn_seed = loader._shared.drawn_seed
+    return made
+
+
+def rebuilt(base: Any, options: dict[str, Any]) -> DataLoader[Any]:
+    """Return a loader with the dataset and the batches of a loader of torch, and further arguments."""
+    options = dict(options)
     if options["num_workers"] == 0:
         options["prefetch_factor"] = None
     batches = base.batch_sampler
@@ -122,9 +129,7 @@ def _like(base: Any, loader: DataLoader[Any]) -> DataLoader[Any]:
         options |= {"batch_size": batches.batch_size, "sampler": batches.sampler, "drop_last": batches.drop_last}
     else:
         options["batch_sampler"] = batches
-    made = DataLoader(base.dataset, **options)
-    made._shared.drawn_seed = loader._shared.drawn_seed
-    return made
+    return DataLoader(base.dataset, **options)
 
 
 def _setting_epoch(set_epoch: Callable[[int], None], base: DataLoader[Any]) -> Callable[[int], None]:
