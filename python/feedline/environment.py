@@ -130,6 +130,12 @@ def machine(world_size: int) -> Machine:
     return memory_bytes(), cache_folder(), ranks, ranks_on_own_cores(ranks)
 
 
+def own_cores() -> int:
+    """Return the number of cores for the workers of this process."""
+    cores = len(os.sched_getaffinity(0))
+    return max(cores // ranks_on_own_cores(local_ranks(1)), 1)
+
+
 def memory_bytes() -> int | None:
     """Return the memory this process may use: the machine's, or its cgroup's limit if that is lower."""
     limits = []

@@ -12,29 +12,42 @@ from typing import Any
 
 import numpy as np
 
+from feedline.errors import SampleError
 from feedline.ops import Map, Op
 
-MakeSample = Callable[[list[Op]], dict[str, Any]]
+MakeLoader = Callable[..., Any]
+"""Makes a loader with some ops."""
 
 
-def with_learnt_shapes(ops: Sequence[Op], make_sample: MakeSample) -> list[Op]:
-    """Return ``ops`` with declared shapes. ``make_sample`` prepares the first sample, with some ops."""
+def with_learnt_shapes(ops: Sequence[Op], make_loader: MakeLoader) -> list[Op]:
+    """Return ``ops`` with declared shapes. ``make_loader`` makes a loader that prepares the first sample."""
     learnt: list[Op] = []
     for op in ops:
-        learnt.append(_declared(learnt, op, make_sample) if isinstance(op, Map) else op)
+        learnt.append(_declared(learnt, op, make_loader) if isinstance(op, Map) else op)
     return learnt
 
 
-def _declared(before: list[Op], op: Map, make_sample: MakeSample) -> Op:
+def _declared(before: list[Op], op: Map, make_loader: MakeLoader) -> Op:
     declared = dict(op.shapes or {})
     outputs = op.on if op.out is None else op.out
     names = [outputs] if isinstance(outputs, str) else list(outputs)
     missing = [name for name in names if name not in declared]
     if not missing:
         return op
-    sample = make_sample([*before, op])
+    sample = _first_sample(make_loader([*before, op], batch_size=1, num_workers=1, rank=0, world_size=1))
     for name, value in ((name, sample[name][0]) for name in missing if name in sample):
         # Texts and bytes have no shape; bytes are delivered as such a row. The plan then says why it cannot be shared.
         if isinstance(value, (np.ndarray, np.generic)) and not (value.dtype == np.uint8 and value.ndim == 1):
             declared[name] = (value.dtype.name, value.shape)
     return replace(op, shapes=declared)
+
+
+def _first_sample(loader: Any) -> dict[str, Any]:
+    """Return the first sample of a loader, as a batch. A bad sample has no fields."""
+    try:
+        batch: dict[str, Any] = next(iter(loader), {})
+    except SampleError:
+        batch = {}
+    finally:
+        loader.close()
+    return batch

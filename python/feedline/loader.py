@@ -16,17 +16,19 @@ from feedline.batches import converter, to_batch
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.display import Displayed, Facts
-from feedline.errors import ForkError, PlanError, SampleError
+from feedline.errors import ForkError, PlanError
 from feedline.exit import close_at_exit
 from feedline.foreign import missing_attribute, refuse_keywords
+from feedline.functions import sample_ops
 from feedline.iteration import Iteration
 from feedline.learnt_shapes import with_learnt_shapes
 from feedline.metrics import check_address, serve
-from feedline.ops import Op, sample_ops
+from feedline.ops import Op
 from feedline.order import Arrival, Planned
 from feedline.placement import Placement
 from feedline.plan import Plan
 from feedline.policy import Cache, Substitute
+from feedline.restored import restored
 from feedline.sampler import Sampler
 from feedline.sharing import Share, as_share, open_loader
 from feedline.shuffle import Reservoir
@@ -123,9 +125,8 @@ class Loader(Displayed):
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        wanted_share = as_share(share)
-        if wanted_share is not None:
-            ops = with_learnt_shapes(list(ops), partial(_first_sample, source))
+        if as_share(share) is not None:
+            ops = with_learnt_shapes(ops, partial(Loader, source))
         given = placement.given(rank, world_size, mesh)
         by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
         # A sampler that depends on the epoch is called for epoch 0 now, so that its errors show at once.
@@ -145,7 +146,7 @@ class Loader(Displayed):
         )
         ranks = tuple(given or placement.found())
         native = _feedline.Plan(source._native, sample_ops(ops), stream, run, ranks)
-        self._start(Plan(native, ops, by_epoch), given, framework, wanted_share, check_address(metrics))
+        self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
 
     @classmethod
     def from_plan(
@@ -181,7 +182,7 @@ class Loader(Displayed):
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._batch = partial(to_batch, converter(self._framework), plan._native.settings.get("fields"))
         self._share = share
-        self._native = _with_functions(plan, open_loader(plan._native, share))
+        self._native = plan._map_batches(open_loader(plan._native, share))
         self._is_closed = False
         # Kept until the next iteration begins: if rank or samples change before, _switch loads it again.
         self._loaded_state: dict[str, Any] | None = None
@@ -213,7 +214,7 @@ class Loader(Displayed):
         # Opened before the old stream is closed. If it fails, the loader stays as it was.
         is_alike = self._share is None and plan._native.rank == self._plan._native.rank
         native = self._native.following(plan._native) if is_alike else open_loader(plan._native, self._share)
-        _with_functions(plan, native)
+        plan._map_batches(native)
         try:
             if self._loaded_state is not None:
                 native.load_state_dict(self._loaded_state)
@@ -420,7 +421,7 @@ class Loader(Displayed):
 
         >>> larger = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).reopen()
         """
-        loader = _restored(self._plan._reopened(), self._given, self._framework, self._share, None)
+        loader = restored(self._plan._reopened(), self._given, self._framework, self._share, None)
         loader.set_epoch(self.epoch)
         address = self.metrics_address
         if self._metrics is not None and address is not None:
@@ -452,11 +453,11 @@ class Loader(Displayed):
 
         ``metrics`` are not served by the copy: two processes cannot listen at one address.
         """
-        return _restored, (self._plan, self._given, self._framework, self._share, self.state_dict())
+        return restored, (self._plan, self._given, self._framework, self._share, self.state_dict())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Loader:
         """Return a loader over the same source that continues from the same state."""
-        return _restored(self._plan, self._given, self._framework, self._share, self.state_dict())
+        return restored(self._plan, self._given, self._framework, self._share, self.state_dict())
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise an error that names the replacement for an attribute of torch's DataLoader."""
@@ -493,34 +494,3 @@ class Loader(Displayed):
     ) -> None:
         """Close the loader."""
         self.close()
-
-
-def _restored(
-    plan: Plan, placement: Placement | None, framework: Literal["numpy", "torch"], share: Share | None, state: Any
-) -> Loader:
-    """Return a loader for a plan, at a state if one is given."""
-    rank, world_size = (None, None) if placement is None else placement
-    loader = Loader.from_plan(plan, rank=rank, world_size=world_size, framework=framework, share=share or False)
-    if state is not None:
-        loader.load_state_dict(state)
-    return loader
-
-
-def _with_functions(plan: Plan, native: _feedline.Loader) -> _feedline.Loader:
-    """Let the batches of a native loader go through the plan's functions on batches."""
-    functions = plan._batch_functions
-    if functions:
-        native.map_batches(functions)
-    return native
-
-
-def _first_sample(source: Source, ops: Sequence[Op]) -> dict[str, Any]:
-    """Prepare the first sample, as a batch. A bad sample has no fields."""
-    loader = Loader(source, ops, batch_size=1, num_workers=1, rank=0, world_size=1)
-    try:
-        batch: dict[str, Any] = next(iter(loader), {})
-    except SampleError:
-        batch = {}
-    finally:
-        loader.close()
-    return batch

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import enum
 import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-
-from feedline.arguments import one_of, short, whole
+from feedline.arguments import one_of
 from feedline.errors import PlanError
+from feedline.functions import NativeFunction, names_of, pickled_function, shape_of
 from feedline.worker.functions import asked_for
 
 __all__ = [
@@ -63,6 +61,8 @@ class Op:
     >>> ops.Resize(256) == ops.Resize(256, interpolation="bilinear")
     True
     """
+
+    _is_on_batches: ClassVar[bool] = False
 
     def _to_native(self) -> Any:
         """Return the op for the native module."""
@@ -416,7 +416,7 @@ class Map(Op):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function by its name, or by cloudpickle if the program uses it."""
         # A dataclass would pickle the function by reference, which fails for lambdas.
-        fn = self.fn if isinstance(self.fn, str) else _pickled(self.fn)
+        fn = self.fn if isinstance(self.fn, str) else pickled_function(self.fn)
         return _unpickled, (fn, *(getattr(self, field.name) for field in fields(self)[1:]))
 
     def _to_native(self) -> Any:
@@ -424,16 +424,16 @@ class Map(Op):
         one_of("ops.Map: worker_type", self.worker_type, ("thread", "process"))
         if not isinstance(self.version, int) or self.version < 0:
             raise PlanError(f"ops.Map: version is {self.version!r}; it must be a whole number from 0 on")
-        shapes = {field: _shape(field, shape) for field, shape in (self.shapes or {}).items()}
+        shapes = {field: shape_of(field, shape) for field, shape in (self.shapes or {}).items()}
         if isinstance(self.fn, str):
             table: dict[str, Any] = replace(self, shapes=None)._table()
             tables = {field: {"dtype": dtype, "shape": shape} for field, (dtype, shape) in shapes.items()}
             return table | ({"shapes": tables} if tables else {})
         if not callable(self.fn):
             raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
-        on, out = _names(self.on), None if self.out is None else _names(self.out)
+        on, out = names_of(self.on), None if self.out is None else names_of(self.out)
         is_process = self.worker_type == "process"
-        return _Function(self.fn, on, out, shapes, bool(self.deterministic), int(self.version), is_process)
+        return NativeFunction(self.fn, on, out, shapes, bool(self.deterministic), int(self.version), is_process)
 
 
 @dataclass(frozen=True)
@@ -457,6 +457,8 @@ class MapBatch(Op):
     >>> chain = [ops.DecodeImage(), ops.Resize((64, 64)), ops.Normalize(), ops.MapBatch(mix, on=("image", "label"))]
     """
 
+    _is_on_batches: ClassVar[bool] = True
+
     fn: Callable[..., Any]
     on: On = "image"
     out: On | None = None
@@ -464,80 +466,18 @@ class MapBatch(Op):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function like :class:`Map`."""
-        return _unpickled_batch, (_pickled(self.fn), self.on, self.out, self.worker_type)
+        return _unpickled_batch, (pickled_function(self.fn), self.on, self.out, self.worker_type)
 
     def _to_native(self) -> Any:
         """Return the function and its parameters."""
         one_of("ops.MapBatch: worker_type", self.worker_type, ("thread", "process"))
         if not callable(self.fn):
             raise PlanError(f"ops.MapBatch takes a function, not {self.fn!r}")
-        on, out = _names(self.on), None if self.out is None else _names(self.out)
+        on, out = names_of(self.on), None if self.out is None else names_of(self.out)
         asked = set(asked_for(self.fn, len(on))) & {"index", "key"}
         if asked:
             raise PlanError(f"ops.MapBatch: the function asks for {min(asked)!r}, which only samples have")
-        return _Function(self.fn, on, out, {}, False, 0, self.worker_type == "process")
-
-
-def sample_ops(ops: Sequence[Op]) -> list[Any]:
-    """Return the ops on samples for the native module. Functions on batches must come after them."""
-    of_batches = [isinstance(op, MapBatch) for op in ops]
-    if sorted(of_batches) != of_batches:
-        raise PlanError(
-            "ops.MapBatch must come after all other ops; take ops.Map for a function between ops on samples"
-        )
-    return [op._to_native() for op, is_of_batches in zip(ops, of_batches, strict=True) if not is_of_batches]
-
-
-def batch_ops(ops: Sequence[Op]) -> list[Any]:
-    """Return the functions on batches for the native module."""
-    return [op._to_native() for op in ops if isinstance(op, MapBatch)]
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A function and its parameters, for the native module."""
-
-    function: Callable[..., Any]
-    on: list[str]
-    out: list[str] | None
-    shapes: dict[str, tuple[str, list[int]]]
-    deterministic: bool
-    version: int
-    in_process: bool
-
-
-def _names(on: On) -> list[str]:
-    return [on] if isinstance(on, str) else list(on)
-
-
-def _shape(field: str, shape: Any) -> tuple[str, list[int]]:
-    """Return the element type and the sides of a declared result."""
-    try:
-        dtype, sides = shape
-        name = str(dtype).removeprefix("torch.") if "torch" in str(dtype) else np.dtype(dtype).name
-        return name, [whole("side", side, 0) for side in sides]
-    except (TypeError, ValueError) as error:
-        raise PlanError(
-            f'ops.Map: the shape of {field!r} is {short(shape)}; it must be like ("float32", (3, 224, 224))'
-        ) from error
-
-
-def _pickled(function: Callable[..., Any]) -> bytes:
-    # Ray and Dask bring cloudpickle. It can pickle lambdas, closures, and functions of ``__main__``. Their workers run
-    # another main program, so such a function cannot be imported there by name.
-    cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
-    if cloudpickle is not None:
-        carried: bytes = cloudpickle.dumps(function)
-        return carried
-    try:
-        return pickle.dumps(function)
-    except Exception as error:
-        code = getattr(function, "__code__", None)
-        place = f" of {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-        raise PlanError(
-            f"ops.Map: the function {getattr(function, '__qualname__', function)!r}{place} cannot be sent to another "
-            f"process; define it with def at the top of a module that both processes can import"
-        ) from error
+        return NativeFunction(self.fn, on, out, {}, False, 0, self.worker_type == "process")
 
 
 def _unpickled_batch(fn: bytes, *parameters: Any) -> MapBatch:

@@ -9,7 +9,8 @@ from feedline import _feedline, environment
 from feedline.display import Displayed, Facts, count, listed
 from feedline.epoch_sampler import EpochIndices
 from feedline.errors import PlanError
-from feedline.ops import MapBatch, Op, batch_ops, sample_ops
+from feedline.functions import batch_ops, sample_ops
+from feedline.ops import MapBatch, Op
 from feedline.placement import Placement, likely
 from feedline.sampler import to_plan
 from feedline.source import Source
@@ -67,8 +68,14 @@ class Plan(Displayed):
 
     @property
     def _batch_functions(self) -> list[Any]:
-        """The functions on whole batches, for the native loader."""
+        """The functions on whole batches, for the native module."""
         return batch_ops(self._ops or ())
+
+    def _map_batches(self, native: _feedline.Loader) -> _feedline.Loader:
+        """Let the batches of a native loader go through the functions on batches. Return the loader."""
+        if self._batch_functions:
+            native.map_batches(self._batch_functions)
+        return native
 
     def _for_epoch(self, epoch: int) -> Plan:
         """Return the plan with the samples of an epoch, if a sampler chooses new ones for each epoch."""

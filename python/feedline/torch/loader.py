@@ -27,6 +27,7 @@ from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
 from feedline.torch.frameworks import FRAMEWORKS, Framework
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
+from feedline.torch.length import UNKNOWN_LENGTH, length_of
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
 from feedline.torch.place import Place
 from feedline.torch.processes import choose_context
@@ -41,7 +42,6 @@ from feedline.types import Snapshot
 
 T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger("feedline")
-_UNKNOWN_LENGTH = 1 << 40
 _TORCH_PREFETCH = 2
 """torch's default of ``prefetch_factor``. With it the engine decides how many batches it prepares ahead."""
 
@@ -131,7 +131,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
             raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
         if num_workers == "auto":
-            num_workers = _own_cores()
+            num_workers = environment.own_cores()
         if rank is not None or world_size is not None:
             sampler, shuffle = (
                 divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last),
@@ -139,7 +139,7 @@ class DataLoader(TorchDataLoader[T_co]):
             )
             # All ranks need the same order.
             seed = 0 if seed is None else seed
-        if isinstance(on_error, Substitute) and _length(dataset) == _UNKNOWN_LENGTH:
+        if isinstance(on_error, Substitute) and length_of(dataset) == UNKNOWN_LENGTH:
             raise PlanError("on_error=fl.substitute(...) chooses other samples, so the dataset needs a length")
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
         super().__init__(
@@ -291,7 +291,7 @@ class DataLoader(TorchDataLoader[T_co]):
             context=choose_context(self.multiprocessing_context),
             seed=seed,
             batch_size=batch_size,
-            samples=_length(self.dataset) if self._mode == "sample" else _UNKNOWN_LENGTH,
+            samples=length_of(self.dataset) if self._mode == "sample" else UNKNOWN_LENGTH,
             prefetch_batches=ahead if is_fixed else None,
             memory_budget=self.memory_budget,
             on_error=self.on_error,
@@ -311,13 +311,13 @@ class DataLoader(TorchDataLoader[T_co]):
             if shared is not None:
                 progress.draws.seed(self.generator)
             return base, shared
-        return self._seed_of(progress.epoch, _UNKNOWN_LENGTH), shared
+        return self._seed_of(progress.epoch, UNKNOWN_LENGTH), shared
 
     def _shared_seed(self, progress: EpochProgress) -> int:
         """Return the seed of a data pipe, which is the same in all workers and ranks."""
         if progress.draws is not None:
             return progress.draws.seed(self.generator)
-        return self._seed_of(progress.epoch, _UNKNOWN_LENGTH + 1)
+        return self._seed_of(progress.epoch, UNKNOWN_LENGTH + 1)
 
     def _seed_of(self, epoch: int, sample: int) -> int:
         seeds = _feedline.SampleSeeds(self._resolved_seed())
@@ -351,7 +351,7 @@ class DataLoader(TorchDataLoader[T_co]):
     def _receive(self, progress: EpochProgress) -> None:
         self._shared.place.follow(progress)
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
-        if not self._is_iterable and progress.received == _length(self._index_sampler):
+        if not self._is_iterable and progress.received == length_of(self._index_sampler):
             self._end_epoch(progress)
 
     def _end_epoch(self, progress: EpochProgress) -> None:
@@ -491,17 +491,3 @@ class DataLoader(TorchDataLoader[T_co]):
 
 
 _TORCH_ARGUMENTS = inspect.signature(TorchDataLoader.__init__).parameters
-
-
-def _own_cores() -> int:
-    """Return the number of cores for the workers of this process."""
-    cores = len(os.sched_getaffinity(0))
-    return max(cores // environment.ranks_on_own_cores(environment.local_ranks(1)), 1)
-
-
-def _length(dataset: Any) -> int:
-    """Return the length, or a large number if there is none. Any error means that: torch does not ask every dataset."""
-    try:
-        return len(dataset)
-    except Exception:
-        return _UNKNOWN_LENGTH

@@ -104,7 +104,12 @@ pub trait Op: Send + Sync + Debug {
         None
     }
 
-    /// The parameters for another process of this user on this machine, if they differ from those in a written plan.
+    /// Parameters that say where the op runs. They are part of a written plan, but decide no value.
+    fn run_params(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    /// Further parameters for another process of this user on this machine, if it needs more than a written plan has.
     fn carried(&self) -> Option<Result<toml::Table, String>> {
         None
     }

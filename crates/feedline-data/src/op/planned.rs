@@ -68,22 +68,24 @@ impl PlannedOp {
         if let Some(why) = self.op.unserialisable() {
             return Err(UnwritableOp { op: self.name.to_string(), why });
         }
-        Ok(self.with_name(self.params.clone()))
+        Ok(self.with_name(toml::Table::new()))
     }
 
     /// The op as a table for another process of this user on this machine, which takes the functions of this program.
     pub fn handed_over(&self) -> Result<toml::Table, UnwritableOp> {
         match self.op.carried() {
             None => self.table(),
-            Some(Ok(params)) => Ok(self.with_name(params)),
+            Some(Ok(carried)) => Ok(self.with_name(carried)),
             Some(Err(why)) => Err(UnwritableOp { op: self.name.to_string(), why }),
         }
     }
 
-    fn with_name(&self, params: toml::Table) -> toml::Table {
+    fn with_name(&self, further: toml::Table) -> toml::Table {
         let mut table = toml::Table::new();
         table.insert("op".to_owned(), self.name.to_string().into());
-        table.extend(params);
+        table.extend(self.params.clone());
+        table.extend(self.op.run_params());
+        table.extend(further);
         table
     }
 

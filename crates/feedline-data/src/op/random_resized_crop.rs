@@ -129,9 +129,7 @@ mod tests {
             on: On::default(),
         };
         let key = StreamKey::new(Seed(1), Epoch(0), Purpose::Op(1));
-        let draw = |id| {
-            Draw::new(key, SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) })
-        };
+        let draw = |id| Draw::new(key, SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) });
         for id in 0..2000 {
             let rect = op.rect(&draw(id), 500, 375);
             assert!(rect.left + rect.width <= 500 && rect.top + rect.height <= 375);

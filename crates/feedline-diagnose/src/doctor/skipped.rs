@@ -51,6 +51,7 @@ impl Op for Skipped {
             fn reads_key(&self) -> bool;
             fn release(&self);
             fn code_hash(&self) -> Option<String>;
+            fn run_params(&self) -> toml::Table;
             fn carried(&self) -> Option<Result<toml::Table, String>>;
             fn unserialisable(&self) -> Option<String>;
             fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)>;

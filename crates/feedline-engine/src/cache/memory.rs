@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use feedline_data::cut::Cut;
 use feedline_data::plan::Fingerprint;

@@ -57,6 +57,9 @@ pub(super) struct BatchFunctions {
     pub threads: usize,
 }
 
+/// A batch that was taken, with its place.
+type Taken = Result<(Delivered, BatchPlace), Error>;
+
 /// A deliverer whose batches go through functions.
 #[derive(Debug)]
 pub(super) struct BatchMapper {
@@ -145,7 +148,7 @@ impl Shared {
     }
 
     /// Takes the next batch of the inner deliverer, with its number. `None` once the mapper was closed.
-    fn take_next(&self) -> Option<(u64, Result<(Delivered, BatchPlace), Error>)> {
+    fn take_next(&self) -> Option<(u64, Taken)> {
         loop {
             let _taking = self.taking.lock();
             let mut state = self.state.lock();
@@ -187,7 +190,9 @@ impl Shared {
         let BatchFunctions { rank, batch_size, .. } = self.functions;
         let number = delivered.batch.number;
         let place = match &state.before {
-            Received::Stream(before) => before.offset + number * batch_size * u64::from(rank.world) + u64::from(rank.rank),
+            Received::Stream(before) => {
+                before.offset + number * batch_size * u64::from(rank.world) + u64::from(rank.rank)
+            }
             Received::JobProgress(_) => number * batch_size,
         };
         let at = BatchPlace { epoch: delivered.batch.epoch, place };
@@ -290,7 +295,10 @@ impl Deliverer for BatchMapper {
         shared.inner.close();
         let left = self.threads.join_within(CLOSE_TIME);
         if left > 0 {
-            tracing::warn!(threads = left, "closed while a function still mapped a batch; its thread will end by itself");
+            tracing::warn!(
+                threads = left,
+                "closed while a function still mapped a batch; its thread will end by itself"
+            );
         }
         shared.functions.functions.iter().for_each(|function| function.release());
     }

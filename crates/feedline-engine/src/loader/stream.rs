@@ -144,7 +144,8 @@ impl Loader {
     pub fn map_batches(&self, functions: Vec<Arc<dyn BatchFunction>>) {
         let batch_size = self.plan.settings().batch_size as u64;
         let threads = self.plan.config().num_workers.count().clamp(1, MAX_MAPPERS);
-        let functions = BatchFunctions { functions: functions.into(), rank: self.plan.config().rank, batch_size, threads };
+        let functions =
+            BatchFunctions { functions: functions.into(), rank: self.plan.config().rank, batch_size, threads };
         self.batch_functions.set(functions).unwrap_or_else(|_| unreachable!("the caller sets them once"));
     }
 

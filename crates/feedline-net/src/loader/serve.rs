@@ -31,7 +31,7 @@ pub enum MetricsError {
 }
 
 /// Starts to serve the metrics of a loader.
-pub fn serve(loader: Arc<dyn Observed>, address: &str) -> Result<HttpServer, MetricsError> {
+pub fn serve<L: Observed + ?Sized + 'static>(loader: Arc<L>, address: &str) -> Result<HttpServer, MetricsError> {
     let numeric = address.strip_prefix(THIS_MACHINE).map(|port| format!("127.0.0.1:{port}"));
     let listen = numeric.as_deref().unwrap_or(address).parse();
     let listen: SocketAddr = listen.map_err(|_| MetricsError::Address { given: address.to_owned() })?;

@@ -68,7 +68,7 @@ pub struct LoaderStats {
 
 impl LoaderStats {
     /// The current metrics of a loader.
-    pub fn of(loader: &dyn Observed) -> Self {
+    pub fn of<L: Observed + ?Sized>(loader: &L) -> Self {
         let (plan, rank) = (loader.plan(), loader.plan().config().rank);
         Self {
             plan: plan.fingerprints().order.to_string(),

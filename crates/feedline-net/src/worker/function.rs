@@ -100,7 +100,9 @@ impl FunctionPool {
     pub fn release(&self) {
         let idle = std::mem::take(&mut *self.idle.lock());
         // All sockets are closed first, so that the workers end at the same time.
-        idle.iter().for_each(|worker| worker.link.end());
+        for worker in &idle {
+            worker.link.end();
+        }
     }
 }
 
@@ -135,9 +137,11 @@ impl FunctionWorker {
 
     fn call(&mut self, call: &FunctionCall<'_>, cancel: &Cancel) -> Result<Vec<FunctionValue<'static>>, FunctionError> {
         match self.ask(call, cancel).map_err(|error| self.error(error))? {
-            FunctionReply::Returned(values) => {
-                values.into_iter().map(|value| self.read(value)).collect::<Result<_, _>>().map_err(|error| self.error(error))
-            }
+            FunctionReply::Returned(values) => values
+                .into_iter()
+                .map(|value| self.read(value))
+                .collect::<Result<_, _>>()
+                .map_err(|error| self.error(error)),
             FunctionReply::Raised(exception) => Err(FunctionError::Raised(exception)),
             FunctionReply::Unusable(exception) => Err(FunctionError::Unusable(exception)),
         }

@@ -197,8 +197,11 @@ mod tests {
     #[test]
     fn a_reply_is_read_and_a_damaged_one_is_refused() {
         let FunctionReply::Returned(values) = read_reply(&reply(12)).unwrap() else { panic!("it returned") };
-        let values: Vec<_> =
-            values.into_iter().zip([vec![0; 12], b"ab".to_vec()]).map(|(value, content)| value.value(content).unwrap()).collect();
+        let values: Vec<_> = values
+            .into_iter()
+            .zip([vec![0; 12], b"ab".to_vec()])
+            .map(|(value, content)| value.value(content).unwrap())
+            .collect();
         assert_eq!(
             values,
             [

@@ -78,9 +78,9 @@ fn stacked(name: &str, result: FunctionValue<'static>, len: usize) -> Result<Fie
         FunctionValue::Array { dtype, shape, bytes } if shape.first() == Some(&len) => {
             Ok(FieldData::Stacked { dtype, shape, bytes: bytes.into_owned() })
         }
-        FunctionValue::Array { shape, .. } => {
-            Err(format!("the function returned an array of shape {shape:?} for {name:?}, but the batch has {len} samples"))
-        }
+        FunctionValue::Array { shape, .. } => Err(format!(
+            "the function returned an array of shape {shape:?} for {name:?}, but the batch has {len} samples"
+        )),
         FunctionValue::Bytes(_) | FunctionValue::Text(_) => {
             Err(format!("the function returned bytes or text for {name:?}; ops.MapBatch takes arrays over all samples"))
         }

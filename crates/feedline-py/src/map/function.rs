@@ -210,8 +210,9 @@ impl Function {
                 let function = function.bind(py);
                 let arguments: PyResult<Vec<Bound<'_, PyAny>>> =
                     values.iter().map(|value| argument(py, value)).collect();
-                let called =
-                    arguments.and_then(|values| function.call_method1("call", (values, (seeds[0], seeds[1]), index, epoch, key)));
+                let called = arguments.and_then(|values| {
+                    function.call_method1("call", (values, (seeds[0], seeds[1]), index, epoch, key))
+                });
                 let called = called.map_err(|error| MapFailed::raised(py, without_first_frame(py, error)))?;
                 let results = function.call_method1("results", (called,)).and_then(|results| returned(&results));
                 results.map_err(|error| MapFailed::returned(py, error))

@@ -9,7 +9,7 @@ use feedline_net::worker::FunctionValue;
 use feedline_order::Draw;
 use pyo3::prelude::*;
 
-use super::function::{CallInfo, Function, WorkerType};
+use super::function::{CallInfo, Function};
 use super::parts::Settings;
 use super::values::{memory_of, plain, value_of};
 
@@ -59,9 +59,6 @@ impl Map {
             let shapes = toml::Value::try_from(shapes).expect("shapes are plain data");
             table.insert("shapes".to_owned(), shapes);
         }
-        if self.function.worker_type() == WorkerType::Process {
-            table.insert("worker_type".to_owned(), "process".into());
-        }
         table
     }
 
@@ -99,7 +96,9 @@ impl Op for Map {
             }
         }
         if let Some(unknown) = shapes.keys().find(|field| !outputs.names().any(|name| name == **field)) {
-            return Err(CheckError::Parameter(format!("shapes names field {unknown:?}, which the function does not return")));
+            return Err(CheckError::Parameter(format!(
+                "shapes names field {unknown:?}, which the function does not return"
+            )));
         }
         for name in outputs.names() {
             // Without a declaration, the type of a result is only known after the call.
@@ -138,14 +137,15 @@ impl Op for Map {
         Some(Python::attach(|py| self.function.hash(py).map_or_else(|error| error.to_string(), str::to_owned)))
     }
 
+    fn run_params(&self) -> toml::Table {
+        let worker_type = toml::Value::try_from(self.function.worker_type()).expect("a name is plain data");
+        toml::Table::from_iter([("worker_type".to_owned(), worker_type)])
+    }
+
     fn carried(&self) -> Option<Result<toml::Table, String>> {
         let carried = Python::attach(|py| self.function.carry(py).map_err(|error| error.value(py).to_string()));
-        Some(carried.map(|carried| {
-            let mut table = self.params();
-            let carried = toml::Value::try_from(carried).expect("a carried function is plain data");
-            table.insert("carried".to_owned(), carried);
-            table
-        }))
+        let value = |carried| toml::Value::try_from(carried).expect("a carried function is plain data");
+        Some(carried.map(|carried| toml::Table::from_iter([("carried".to_owned(), value(carried))])))
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
