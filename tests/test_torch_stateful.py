@@ -315,6 +315,17 @@ def test_a_state_after_the_last_batch_is_that_of_the_next_epoch(workers: int) ->
     assert epochs(other) == epochs(loader)
 
 
+@with_workers
+def test_a_state_after_a_last_batch_that_raised_is_that_of_the_next_epoch(workers: int) -> None:
+    loader = ours(Calls(noisy, 6), workers, batch_size=2, seed=1, collate_fn=failing)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    with pytest.raises(LookupError):
+        next(batches)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (1, 0)
+
+
 def failing(samples: list[Any]) -> list[Any]:
     if 4 in [sample[0] for sample in samples]:
         raise LookupError("not this one")

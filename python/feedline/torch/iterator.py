@@ -78,9 +78,13 @@ class EpochIterator(_BaseDataLoaderIter):
             raise
         if self._pin_memory:
             data = pin_memory(data)
+        self._count_batch()
+        return data
+
+    def _count_batch(self) -> None:
+        """Count a batch that was delivered, or that raised an exception."""
         self._progress.receive()
         self._loader._receive(self._progress)
-        return data
 
     def _make_next(self) -> Any:
         raise NotImplementedError
@@ -102,7 +106,7 @@ class InlineIterator(EpochIterator):
         except StopIteration:
             raise
         except Exception:
-            self._progress.receive()
+            self._count_batch()
             raise
 
 
@@ -189,7 +193,7 @@ class WorkerIterator(EpochIterator):
                 accepted = self._feed.accept(self._engine.assembled(parts))
             except Exception:
                 self._feed.fail()
-                self._progress.receive()
+                self._count_batch()
                 raise
             # Again, so that workers do not wait while the trainer works.
             self._fill()
