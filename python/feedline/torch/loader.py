@@ -374,7 +374,8 @@ class DataLoader(TorchDataLoader[T_co]):
         self._shared.place, seed = Place.from_state(state, self.batch_size)
         if seed is not None and self.seed is None:
             self._shared.drawn_seed = seed
-        # A persistent iterator begins again from this place.
+        # Persistent workers may have read their datasets beyond the state, so other ones take their place.
+        self._iterator, self._shared.iterable = None, None
         self._end_native()
 
     # -- native
