@@ -209,6 +209,16 @@ def test_a_state_from_before_the_first_epoch_gives_all_epochs_again(name: str, w
     assert epochs(other, 2) == expected
 
 
+def test_persistent_workers_that_went_on_to_the_next_epoch_are_replaced_when_a_state_is_loaded() -> None:
+    loader = lasting(Epochs([6, 6]), 2, batch_size=2, collate_fn=lambda value: value)
+    before = loader.state_dict()
+    first = epochs(loader)
+    processes = loader._iterator._workers
+    loader.load_state_dict(before)
+    assert epochs(loader) == first
+    assert not {process.pid for process in processes} & {process.pid for process in loader._iterator._workers}
+
+
 @any_dataset
 @with_workers
 def test_a_state_between_epochs_gives_the_next_epochs(name: str, workers: int) -> None:
@@ -313,6 +323,17 @@ def test_a_state_after_the_last_batch_is_that_of_the_next_epoch(workers: int) ->
     other = make_map()
     other.load_state_dict(state)
     assert epochs(other) == epochs(loader)
+
+
+@with_workers
+def test_a_state_after_a_last_batch_that_raised_is_that_of_the_next_epoch(workers: int) -> None:
+    loader = ours(Calls(noisy, 6), workers, batch_size=2, seed=1, collate_fn=failing)
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    with pytest.raises(LookupError):
+        next(batches)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (1, 0)
 
 
 def failing(samples: list[Any]) -> list[Any]:

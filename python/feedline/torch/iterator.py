@@ -82,9 +82,13 @@ class EpochIterator(_BaseDataLoaderIter):
             data = pin_memory(data)
         if self._convert is not None:
             data = self._convert(data)
+        self._count_batch()
+        return data
+
+    def _count_batch(self) -> None:
+        """Count a batch that was delivered, or that raised an exception."""
         self._progress.receive()
         self._loader._receive(self._progress)
-        return data
 
     def _make_next(self) -> Any:
         raise NotImplementedError
@@ -106,7 +110,7 @@ class InlineIterator(EpochIterator):
         except StopIteration:
             raise
         except Exception:
-            self._progress.receive()
+            self._count_batch()
             raise
 
 
@@ -193,7 +197,7 @@ class WorkerIterator(EpochIterator):
                 accepted = self._feed.accept(self._engine.assembled(parts))
             except Exception:
                 self._feed.fail()
-                self._progress.receive()
+                self._count_batch()
                 raise
             # Again, so that workers do not wait while the trainer works.
             self._fill()

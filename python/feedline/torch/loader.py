@@ -416,7 +416,8 @@ class DataLoader(TorchDataLoader[T_co]):
             self._ranks.start = self._shared.place.start
         if seed is not None and self.seed is None:
             self._shared.drawn_seed = seed
-        # A persistent iterator begins again from this place.
+        # Persistent workers may have read their datasets beyond the state, so other ones take their place.
+        self._iterator, self._shared.iterable = None, None
         self._end_native()
 
     # -- native
