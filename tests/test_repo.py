@@ -60,6 +60,18 @@ def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: typ
     assert defaults.fingerprints["values"] == native.plan.fingerprints["values"], "a default differs"
 
 
+def test_python_and_rust_agree_on_how_many_slabs_a_worker_maps() -> None:
+    found = {
+        (ROOT / file).name: re.findall(pattern, (ROOT / file).read_text())
+        for file, pattern in [
+            ("crates/feedline-net/src/worker/link.rs", r"const MAX_SLABS: usize = (\d+);"),
+            ("python/feedline/torch/worker/maker.py", r"_MOST_SLABS = (\d+)"),
+        ]
+    }
+    assert len(found["link.rs"]) == 1
+    assert found["link.rs"] == found["maker.py"]
+
+
 def test_feedline_ops_exports_only_ops() -> None:
     assert all(issubclass(getattr(ops, name), ops.Op) for name in ops.__all__)
     public = {name for name in vars(ops) if not name.startswith("_")}

@@ -167,16 +167,63 @@ def test_an_exception_of_an_iterable_dataset_is_raised(kind: str, workers: int) 
 
 
 @both
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_no_item_of_an_iterable_dataset_is_lost_after_an_exception(kind: str, workers: int) -> None:
+    def collate(samples: list[int]) -> list[int]:
+        if 2 in samples:
+            raise LookupError("not this one")
+        return samples
+
+    found = outcomes(make(kind, Yields(lambda: iter(range(8))), workers, batch_size=2, collate_fn=collate), 9)
+    own = [[0, 1], LookupError, [4, 5], [6, 7]]
+    expected = [item for item in own for _ in range(max(workers, 1))]
+    assert [type(item) if isinstance(item, Exception) else item for item in found[: len(expected)]] == expected
+
+
+@both
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stop_iteration_in_getitem_ends_the_epoch_as_in_torch(kind: str, workers: int) -> None:
     loader = make(kind, Calls(raising(StopIteration(), at=4)), workers, batch_size=2)
     assert [batch.tolist() for batch in drain(loader)] == [[0, 1], [2, 3]]
 
 
+@both
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_empty_list_of_a_batch_sampler_raises_in_the_default_collation_only(kind: str, workers: int) -> None:
+    # The second time, the worker has learnt which arrays the samples have.
+    sampler = [[1], [], [2], []]
+    found = outcomes(make(kind, Calls(int), workers, batch_sampler=sampler), 5)
+    assert [type(outcome) for outcome in found] == [list, IndexError, list, IndexError, StopIteration]
+    assert list(make(kind, Calls(int), workers, batch_sampler=sampler, collate_fn=len)) == [1, 0, 1, 0]
+
+
 def test_a_bad_sample_can_be_substituted() -> None:
     loader = ours(Calls(raising(ValueError("wrong"))), 2, batch_size=2, on_error=feedline.substitute(max_fraction=0.2))
     found = [value for batch in loader for value in batch.tolist()]
     assert (len(found), 3 in found) == (8, False)
+
+
+def test_only_samples_with_whole_numbers_and_the_default_collation_are_substituted() -> None:
+    """Other indices belong to a whole batch, which is made in one call."""
+    names = ["zero", "one", "two", "three", "four", "five"]
+    substitute = feedline.substitute(max_fraction=1.0)
+    by_name = Calls(lambda name: raising(ValueError("wrong"))(names.index(name)), 6)
+    with pytest.raises(ValueError, match="wrong"):
+        drain(ours(by_name, 1, batch_size=6, sampler=names, on_error=substitute))
+    for options in ({"collate_fn": list}, {"batch_size": None}):
+        loader = ours(Calls(raising(ValueError("wrong"))), 1, **({"batch_size": 2} | options), on_error=substitute)
+        with pytest.raises(ValueError, match="wrong"):
+            drain(loader)
+
+
+def test_a_substitute_needs_a_dataset_with_a_length() -> None:
+    class Endless:
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    for dataset in (Endless(), Yields(lambda: iter([1]))):
+        with pytest.raises(feedline.PlanError, match="the dataset needs a length"):
+            ours(dataset, 1, on_error=feedline.substitute())
 
 
 @both

@@ -173,6 +173,24 @@ def test_data_pipes_are_shuffled_and_split_as_in_torch(workers: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@both
+def test_persistent_workers_shuffle_a_data_pipe_together_in_every_epoch(kind: str) -> None:
+    pipe = IterableWrapper(range(40)).shuffle().sharding_filter()
+    loader = make(kind, pipe, 2, batch_size=None, shuffle=True, persistent_workers=True)
+    epochs = [list(loader) for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(40))] * 3
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_no_item_is_lost_or_made_again_where_memory_is_short() -> None:
+    def items() -> Iterator[str]:
+        return (f"{number:07}" * 100_000 for number in shard_of(40))
+
+    loader = ours(Yields(items), 2, batch_size=None, memory_budget="2MB", prefetch_factor=8)
+    assert [int(item[:7]) for item in loader] == list(range(40))
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_map_style_data_pipes_work(workers: int) -> None:
     check(SequenceWrapper(list(range(6))), workers, batch_size=4)

@@ -149,7 +149,7 @@ def test_batch_samplers_of_any_kind_decide_the_batches(kind: str, workers: int) 
 @both
 @with_workers
 def test_an_index_may_be_of_any_type(kind: str, workers: int) -> None:
-    indices = ["one", ("a", 2), -1, 3.5, None, True, np.int64(4), torch.tensor(5), frozenset({1})]
+    indices = ["one", ("a", 2), -1, 3.5, None, True, np.int64(4), torch.tensor(5), frozenset({1}), 2**63, 2**70]
     sampler = [[index] for index in indices]
     loader = make(kind, Calls(repr), workers, batch_sampler=sampler)
     assert list(loader) == [[repr(index)] for index in indices]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
+import multiprocessing
 import os
 import re
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import psutil
 import pytest
 import torch
 from making import HANG_SECONDS
+from torch.utils.data import IterDataPipe
 from torch_making import LOADERS, Calls, Yields, drain, make, ours, shard_of
 
 import feedline
@@ -110,10 +113,71 @@ def test_a_killed_worker_is_replaced_and_every_sample_arrives_once(mode: str, tm
     assert (tmp_path / "killed").exists()
 
 
-def test_a_sample_that_kills_every_worker_ends_the_run() -> None:
+def test_a_sample_that_kills_every_worker_ends_the_run_after_three_replacements(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     loader = ours(Calls(lambda index: kill(index) if index == 1 else index), 1, on_error="restart")
-    with pytest.raises(RuntimeError, match=LOST):
-        list(loader)
+    batches = iter(loader)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=LOST):
+            list(batches)
+    replaced = [record.getMessage() for record in caplog.records if "another worker" in record.getMessage()]
+    assert len(replaced) == 3, "no worker is started that nobody waits for"
+
+
+class Waits(IterDataPipe):
+    """Waits without end where it is told to, in an item or when it is shuffled for its second epoch."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.epochs, self.waits = where, 0, multiprocessing.get_context("fork").Event()
+
+    def wait(self) -> None:
+        self.waits.set()
+        time.sleep(10 * HANG_SECONDS)
+
+    def set_seed(self, seed: int) -> None:
+        self.epochs += 1
+        if self.where == "call" and self.epochs == 2:
+            self.wait()
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(3)
+        if self.where == "item":
+            self.wait()
+
+
+def is_in(function: str) -> bool:
+    """Say whether the main thread runs a function of this name."""
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+@pytest.mark.parametrize("where", ["call", "item"])
+def test_an_interrupt_is_raised_while_persistent_workers_begin_an_epoch(
+    where: str, wait_until: Callable[..., None]
+) -> None:
+    dataset = Waits(where)
+    loader = ours(dataset, 1, batch_size=None, persistent_workers=True)
+    next(iter(loader))
+    (process,) = loader._iterator._workers
+    if where == "item":
+        assert dataset.waits.wait(HANG_SECONDS)
+
+    def interrupt() -> None:
+        wait_until(lambda: dataset.waits.is_set() and is_in("call"), "the loader calls a function in its worker")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        iter(loader)
+    thread.join()
+    process.join(HANG_SECONDS)
+    assert not process.is_alive()
+    dataset.where = "nowhere"
+    assert list(loader) == [0, 1, 2], "the next epoch has other workers"
 
 
 def test_a_stuck_worker_is_named_with_its_sample_and_its_stack() -> None:
@@ -137,14 +201,23 @@ def shared_memory() -> int:
     return sum("/dev/shm/" in line or "/memfd:" in line for line in lines)
 
 
+def named_memory(*processes: int) -> set[Path]:
+    """Give the named files in memory that processes have mapped. Other programs have some of their own."""
+    maps = "".join(Path(f"/proc/{process}/maps").read_text() for process in processes)
+    return {Path(name) for name in re.findall(r"/dev/shm/\S+", maps)}
+
+
 def test_nothing_is_left_of_twenty_loaders() -> None:
     def use(number: int) -> None:
         sample = Calls(lambda index: kill(index) if number == 3 and index == 5 else torch.ones(1000), 20)
         batches = iter(ours(sample, 2, batch_size=4))
+        named.update(named_memory(*(worker.pid for worker in batches._workers)))
         for _ in range(number):
             next(batches)
+        named.update(named_memory(os.getpid()))
 
     gc.collect()
+    named, known = set[Path](), named_memory(os.getpid())
     files, memory, children = len(os.listdir("/proc/self/fd")), shared_memory(), set(psutil.Process().children())
     for number in range(20):
         with pytest.raises(RuntimeError, match=LOST) if number % 5 == 3 else nullcontext():
@@ -153,6 +226,7 @@ def test_nothing_is_left_of_twenty_loaders() -> None:
     assert set(psutil.Process().children()) <= children
     assert len(os.listdir("/proc/self/fd")) <= files
     assert shared_memory() <= memory
+    assert not [path for path in named - known if path.exists()]
 
 
 LOOP = """

@@ -19,9 +19,10 @@ from torch.utils.data import default_collate
 from feedline.torch import shared_list
 from feedline.torch.shared_list import SharedList
 from feedline.torch.worker import payload, seeding
-from feedline.torch.worker.arena import Arena
 from feedline.torch.worker.leaves import _NUMPY_DTYPES, Mode
 from feedline.torch.worker.schema import Schema
+from feedline.worker.arena import Arena
+from feedline.worker.seeding import sample_seeder
 
 Pair = namedtuple("Pair", ["image", "label"])
 CODES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
@@ -314,7 +315,7 @@ def test_the_generators_of_the_caller_are_restored() -> None:
     def draw() -> tuple[Any, ...]:
         return random.gauss(0, 1), np.random.standard_normal(), torch.randn(1).item()
 
-    seed = seeding.sample_seeder()
+    seed = sample_seeder()
     seed(1)
     expected = [draw(), draw()]
     seed(1)

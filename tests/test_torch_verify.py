@@ -106,3 +106,17 @@ def test_the_doctor_examines_a_native_loader_part_by_part() -> None:
 def test_the_doctor_refuses_other_loaders_and_says_what_to_use() -> None:
     with pytest.raises(fl.PlanError, match=r"feedline.wrap\(loader"):
         fl.doctor([1, 2, 3])  # type: ignore[call-overload]
+
+
+class Random(Dataset[Any]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(2)
+
+
+def test_random_numbers_of_threads_are_reported() -> None:
+    found = verify(DataLoader(Random(), batch_size=4, num_workers=2, worker_type="thread", seed=0))
+    assert [finding.problem is None for finding in found.findings] == [False, False, True, False]
+    assert verify(DataLoader(Random(), batch_size=4, num_workers=2, seed=0))

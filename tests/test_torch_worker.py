@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,9 +21,11 @@ import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from worker_parent import ENDED, FAILED, STORED, WHOLE, Parent
 
+from feedline.torch import stacks
 from feedline.torch.worker.item import Item
-from feedline.torch.worker.seeding import preserved_generators, sample_seeder
 from feedline.torch.worker.main import STACK_SIGNAL
+from feedline.torch.worker.seeding import preserved_generators
+from feedline.worker.seeding import sample_seeder
 
 Pair = namedtuple("Pair", ["image", "label"])
 
@@ -104,6 +108,15 @@ def test_many_slabs_need_no_file_descriptors_in_the_worker() -> None:
             slab.number, slab.is_known = number, False
             assert parent.make([number], slab).statuses == [STORED]
         assert len(os.listdir(f"/proc/{parent.pid}/fd")) == before
+
+
+def test_a_slab_that_cannot_be_mapped_is_an_error_that_says_so_each_time() -> None:
+    with Parent(Calls(lambda index: np.array([index]))) as parent:
+        _, slab = parent.learn(0, slots=1)
+        slab.size = 1 << 62
+        for _ in range(2):
+            assert re.search(rf"cannot map the {1 << 62} bytes of a batch", str(error_of(parent.make([1], slab)[0])))
+        assert parent.make([1]).values == [np.array([1])]
 
 
 def test_a_sample_of_another_shape_is_a_payload() -> None:
@@ -190,7 +203,7 @@ def test_a_failing_init_function_answers_every_request() -> None:
             made = parent.make([0, 1])
             assert made.statuses == [FAILED]
             assert "worker 0 has no licence" in str(error_of(made[0]))
-        assert parent.call("start_epoch", {}) == (True, None)
+        assert parent.call("start_epoch", None) == (True, None)
 
 
 def test_worker_info_is_torchs() -> None:
@@ -233,6 +246,14 @@ def test_seeding_per_sample_depends_on_the_seed_alone() -> None:
     with preserved_generators():
         sample_seeder()(5)
         assert first[0] == draw()
+
+
+def test_a_sample_gets_the_numbers_that_numpy_and_torch_give_for_its_seed() -> None:
+    seed = 2**62 + 12345
+    with Parent(Calls(draw)) as parent:
+        _, _, from_numpy, from_torch = parent.make([0], seeds=[seed])[0].value
+    assert from_numpy == np.random.RandomState(seed % 2**32).standard_normal()
+    assert from_torch == float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
 
 
 def test_seeding_as_torch_gives_torchs_numbers() -> None:
@@ -298,7 +319,7 @@ def test_an_iterable_ends_after_a_short_item_and_starts_again() -> None:
             assert [parent.make([2])[0].value.tolist() for _ in range(3)] == [[0, 1], [2, 3], [4]]
             assert parent.make([2]).statuses == [ENDED]
             assert parent.make([2]).statuses == [ENDED]
-            assert parent.call("start_epoch", {"epoch": 1}) == (True, None)
+            assert parent.call("start_epoch", None) == (True, None)
 
 
 def test_an_iterable_starts_again_with_a_later_epoch_and_ignores_an_earlier_one() -> None:
@@ -330,14 +351,6 @@ def test_an_iterable_whose_iterator_fails_is_an_error() -> None:
         assert isinstance(error_of(parent.make([2])[0]), OSError)
 
 
-def test_start_epoch_seeds_as_at_the_start() -> None:
-    with Parent(Calls(draw), seeding="torch", base_seed=3) as parent:
-        first = parent.make([0]).values
-        assert parent.make([0]).values != first
-        parent.call("start_epoch", {"base_seed": 3})
-        assert parent.make([0]).values == first
-
-
 def test_a_data_pipe_shuffles_by_the_shared_seed() -> None:
     from torch.utils.data.datapipes.iter import IterableWrapper
 
@@ -347,22 +360,19 @@ def test_a_data_pipe_shuffles_by_the_shared_seed() -> None:
     for worker_id, seed in ((0, 5), (1, 5), (0, 6)):
         with Parent(pipe, worker_id=worker_id, shared_seed=seed, **options) as parent:
             orders.append(parent.make([1] * 50).values)
-            parent.call("start_epoch", {"base_seed": 0, "shared_seed": 5})
+            assert parent.call("start_epoch", 5) == (True, None)
             orders.append(parent.make([1] * 50).values)
     assert sorted(orders[0]) == list(range(50))
     assert orders[0] == orders[1] == orders[2] == orders[3] == orders[5] != orders[4]
 
 
-def test_calls_reach_the_dataset_and_their_errors_come_back() -> None:
-    class Epochs(Rows):
-        def set_epoch(self, epoch: int) -> str:
-            return f"epoch {epoch + 0}"
+def test_an_error_of_a_call_comes_back() -> None:
+    from torch.utils.data.datapipes.iter import IterableWrapper
 
-    with Parent(Epochs()) as parent:
-        assert parent.call("call_dataset", ("set_epoch", (3,))) == (True, "epoch 3")
-        is_ok, wrapper = parent.call("call_dataset", ("set_epoch", ("3",)))
+    with Parent(IterableWrapper(range(3)).shuffle()) as parent:
+        is_ok, wrapper = parent.call("start_epoch", "no number")
         assert not is_ok
-        with pytest.raises(TypeError, match="in DataLoader worker process 0"):
+        with pytest.raises(RuntimeError, match="in DataLoader worker process 0"):
             wrapper.reraise()
         assert parent.call("no_such_function", None)[0] is False
 
@@ -394,6 +404,26 @@ def test_a_stuck_worker_tells_its_python_stack(wait_until: Callable[..., None]) 
 
         wait_until(lambda: "stuck_in_here" in stack(), "the stack names the function")
         parent.worker.process.kill()
+
+
+def test_a_process_that_took_the_number_of_an_ended_worker_gets_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    opened = os.pidfd_open
+    monkeypatch.setattr(os, "pidfd_open", lambda number: done.append("opened") or opened(number))
+
+    class Ended:
+        def is_alive(self) -> bool:
+            done.append("asked")
+            return False
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        Ended.pid = other.pid  # type: ignore[attr-defined]
+        assert not stacks._send_stack_signal(Ended())  # type: ignore[arg-type]
+        assert other.poll() is None
+        other.communicate(b"\n")
+    # In this order, so that a worker that is alive has the number for which the descriptor was opened.
+    assert done == ["opened", "asked"]
+    assert other.returncode == 0
 
 
 def test_a_worker_ignores_interrupts() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import os
 import pickle
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, TensorDataset, get_worker_info
 from torch_making import LOADERS, Calls, Yields, drain, lists, make, ours, shard_of
 
 import feedline
@@ -127,6 +129,35 @@ def test_several_iterators_of_one_loader_run_at_once(kind: str, workers: int) ->
 
 
 @both
+def test_several_iterators_of_a_loader_that_runs_natively_run_at_once(kind: str) -> None:
+    loader = make(kind, TensorDataset(torch.arange(6)), 1, batch_size=2)
+    batches = [[0, 1], [2, 3], [4, 5]]
+    assert [(a.tolist(), b.tolist()) for (a,), (b,) in zip(loader, loader, strict=True)] == [(b, b) for b in batches]
+    early = iter(loader)
+    next(early)
+    for _ in range(2):
+        assert [batch.tolist() for (batch,) in loader] == batches
+    assert [batch.tolist() for (batch,) in early] == batches[1:]
+
+
+def test_an_iterator_that_runs_natively_goes_on_after_its_loader_went_back_to_a_state() -> None:
+    loader = ours(TensorDataset(torch.arange(6)), 1, batch_size=2)
+    early = iter(loader)
+    next(early)
+    loader.load_state_dict(loader.state_dict())
+    assert [batch.tolist() for (batch,) in early] == [[2, 3], [4, 5]] == [batch.tolist() for (batch,) in loader]
+
+
+def test_an_iterator_that_runs_natively_has_no_worker_processes() -> None:
+    batches = iter(ours(TensorDataset(torch.arange(6)), 1, batch_size=2))
+    next(batches)
+    assert batches._workers == []
+    batches._shutdown_workers()
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+@both
 def test_the_processes_of_an_iterator_can_be_read(kind: str) -> None:
     batches = iter(make(kind, Calls(int, 8), 2, batch_size=2))
     processes = batches._workers
@@ -146,6 +177,27 @@ def test_deleting_an_iterator_ends_its_workers(kind: str) -> None:
     for process in processes:
         process.join(60)
         assert not process.is_alive()
+
+
+@both
+def test_a_loader_with_persistent_workers_and_its_iterator_end_without_the_cycle_collector(kind: str) -> None:
+    loader = make(kind, Calls(int, 8), 2, batch_size=2, persistent_workers=True)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            assert len(list(loader)) == 4
+        batches = iter(loader)
+        processes, lives = batches._workers, weakref.ref(loader)
+        del loader
+        assert lives() is None
+        assert len(list(batches)) == 4, "the iterator outlives the loader"
+        del batches
+        for process in processes:
+            process.join(60)
+            assert not process.is_alive()
+    finally:
+        gc.enable()
 
 
 @both

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from making import HANG_SECONDS
 
+from feedline.torch.processes import WorkerProcess, WorkerStarter, choose_context, end_workers
 from feedline.torch.worker import payload
 from feedline.torch.worker.item import Item
 from feedline.torch.worker.leaves import _NUMPY_DTYPES
-from feedline.torch.processes import WorkerProcess, choose_context, end_workers, start_worker
-from feedline.torch.worker.schema import Schema
 from feedline.torch.worker.main import WorkerConfig
+from feedline.torch.worker.schema import Schema
 
 STORED, WHOLE, FAILED, ENDED = range(4)
 
@@ -82,7 +82,7 @@ class Parent:
     def __init__(self, dataset: Any, method: str = "fork", mode: str = "sample", **options: Any) -> None:
         config = WorkerConfig(**{"worker_id": 0, "num_workers": 1, "mode": mode, "dataset": dataset, **options})
         self.mode = mode
-        self.adopt(start_worker(choose_context(method), config))
+        self.adopt(WorkerStarter(choose_context(method), config).start(config.worker_id))
 
     @classmethod
     def of(cls, worker: WorkerProcess) -> Parent:

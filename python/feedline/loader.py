@@ -16,12 +16,13 @@ from feedline.batches import converter, to_batch
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.display import Displayed, Facts
-from feedline.errors import ForkError, PlanError
+from feedline.errors import ForkError, PlanError, SampleError
 from feedline.exit import close_at_exit
 from feedline.foreign import missing_attribute, refuse_keywords
 from feedline.iteration import Iteration
+from feedline.learnt_shapes import with_learnt_shapes
 from feedline.metrics import check_address, serve
-from feedline.ops import Op
+from feedline.ops import Op, sample_ops
 from feedline.order import Arrival, Planned
 from feedline.placement import Placement
 from feedline.plan import Plan
@@ -122,6 +123,9 @@ class Loader(Displayed):
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
+        wanted_share = as_share(share)
+        if wanted_share is not None:
+            ops = with_learnt_shapes(list(ops), partial(_first_sample, source))
         given = placement.given(rank, world_size, mesh)
         by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
         # A sampler that depends on the epoch is called for epoch 0 now, so that its errors show at once.
@@ -140,8 +144,8 @@ class Loader(Displayed):
             num_workers=num_workers, memory_budget=memory_budget, cache=cache, order=order, tuning=tuning
         )
         ranks = tuple(given or placement.found())
-        native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
-        self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
+        native = _feedline.Plan(source._native, sample_ops(ops), stream, run, ranks)
+        self._start(Plan(native, ops, by_epoch), given, framework, wanted_share, check_address(metrics))
 
     @classmethod
     def from_plan(
@@ -177,7 +181,7 @@ class Loader(Displayed):
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._batch = partial(to_batch, converter(self._framework), plan._native.settings.get("fields"))
         self._share = share
-        self._native = open_loader(plan._native, share)
+        self._native = _with_functions(plan, open_loader(plan._native, share))
         self._is_closed = False
         # Kept until the next iteration begins: if rank or samples change before, _switch loads it again.
         self._loaded_state: dict[str, Any] | None = None
@@ -207,7 +211,9 @@ class Loader(Displayed):
     def _switch(self, plan: Plan) -> None:
         """Continue with another plan, from the same epoch or from the loaded state."""
         # Opened before the old stream is closed. If it fails, the loader stays as it was.
-        native = open_loader(plan._native, self._share)
+        is_alike = self._share is None and plan._native.rank == self._plan._native.rank
+        native = self._native.following(plan._native) if is_alike else open_loader(plan._native, self._share)
+        _with_functions(plan, native)
         try:
             if self._loaded_state is not None:
                 native.load_state_dict(self._loaded_state)
@@ -498,3 +504,23 @@ def _restored(
     if state is not None:
         loader.load_state_dict(state)
     return loader
+
+
+def _with_functions(plan: Plan, native: _feedline.Loader) -> _feedline.Loader:
+    """Let the batches of a native loader go through the plan's functions on batches."""
+    functions = plan._batch_functions
+    if functions:
+        native.map_batches(functions)
+    return native
+
+
+def _first_sample(source: Source, ops: Sequence[Op]) -> dict[str, Any]:
+    """Prepare the first sample, as a batch. A bad sample has no fields."""
+    loader = Loader(source, ops, batch_size=1, num_workers=1, rank=0, world_size=1)
+    try:
+        batch: dict[str, Any] = next(iter(loader), {})
+    except SampleError:
+        batch = {}
+    finally:
+        loader.close()
+    return batch

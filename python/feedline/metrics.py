@@ -19,7 +19,7 @@ def check_address(address: str | None) -> str | None:
     raise PlanError(f'metrics is {address!r}; it must be a text such as "127.0.0.1:9400", or None')
 
 
-def serve(loader: _feedline.Loader, address: str) -> _feedline.Metrics:
+def serve(loader: _feedline.Loader | _feedline.GivenLoader, address: str) -> _feedline.Metrics:
     """Serve the metrics of a loader at an address."""
     metrics = _feedline.Metrics(loader, address)
     _served.add(metrics)

@@ -11,11 +11,15 @@ from __future__ import annotations
 import enum
 import pickle
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
+
+from feedline.arguments import one_of, short, whole
 from feedline.errors import PlanError
+from feedline.worker.functions import asked_for
 
 __all__ = [
     "Cast",
@@ -26,6 +30,7 @@ __all__ = [
     "GaussianNoise",
     "Grayscale",
     "Map",
+    "MapBatch",
     "Normalize",
     "Op",
     "PadTo",
@@ -48,6 +53,8 @@ Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Layout = Literal["CHW", "HWC"]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
 On = str | tuple[str, ...]
+Shape = tuple[Any, Sequence[int]]
+"""The dtype and the sides of an array."""
 
 
 class Op:
@@ -58,6 +65,10 @@ class Op:
     """
 
     def _to_native(self) -> Any:
+        """Return the op for the native module."""
+        return self._table()
+
+    def _table(self) -> dict[str, Any]:
         """Return the op as a table of a plan, without parameters that are ``None``."""
         table: dict[str, Any] = {"op": type(self).__name__}
         for parameter in fields(self):  # type: ignore[arg-type]
@@ -363,40 +374,123 @@ class GaussianNoise(Op):
 
 @dataclass(frozen=True)
 class Map(Op):
-    """Call a Python function on the engine's threads: one argument per field of ``on``, one result for each.
+    """Call a Python function for each sample, between native ops that stay native.
 
-    Pictures are uint8 arrays of height x width x channels, and encoded fields are ``bytes``. Results are arrays of any
-    dtype and shape. ``fn="module:function"``, or a function that can be imported by name, can be written into a plan.
-    A plan with a lambda cannot be written, and the error says so. Declare ``deterministic=True`` if the same input
-    always gives the same output, and change ``version`` when the function changes. Only one thread at a time runs
-    Python, because of the GIL, so a slow function slows all threads.
+    The function gets one argument per field of ``on`` and returns one result per field of ``out`` (by default those of
+    ``on``). Pictures are uint8 arrays of height x width x channels, encoded fields are ``bytes``. Results are arrays of
+    any dtype and shape, numbers, text, or ``bytes`` that a decoder may follow. A field of ``on`` that is not in ``out``
+    is dropped.
 
-    >>> def invert(image):
-    ...     return 255 - image
-    >>> chain = [ops.DecodeImage(), ops.Map(invert, deterministic=True), ops.Resize((224, 224))]
+    After these, a function may have parameters with the following names. Random numbers from ``rng`` and ``generator``
+    make a sample reproducible, for any number of workers and after a resume:
+
+    - ``rng``: a NumPy ``Generator`` seeded for this sample, epoch and op; ``generator``: a torch ``Generator``
+    - ``index``, ``epoch`` and ``key``: of the sample
+
+    Args:
+        fn: a function, or ``"module:function"``. Only a function that can be imported by name can be written into a
+            plan.
+        on: the fields that the function gets.
+        out: the fields of its results. ``()`` drops the fields of ``on``.
+        shapes: the results whose shape is the same for all samples: ``{"image": ("float32", (3, 224, 224))}``. They
+            are then written into one array. With ``share`` undeclared shapes are learnt from the first sample.
+        deterministic: declare that the same input always gives the same output, so that the result may be cached.
+        version: change it when the function reads something new that is not its code, such as a file.
+        worker_type: ``"thread"`` calls the function on the engine's threads, of which only one at a time runs Python,
+            because of the GIL. ``"process"`` calls it in worker processes, one for each thread. There the global
+            generators of ``random``, NumPy and torch are seeded before each sample, too.
+
+    >>> def add_noise(image, rng):
+    ...     return np.clip(image + rng.normal(0, 8, image.shape), 0, 255).astype("uint8")
+    >>> chain = [ops.DecodeImage(), ops.Map(add_noise, worker_type="process"), ops.Resize((224, 224))]
     """
 
     fn: str | Callable[..., Any]
     on: On = "image"
+    out: On | None = None
+    shapes: Mapping[str, Shape] | None = None
     deterministic: bool = False
     version: int = 0
+    worker_type: Literal["thread", "process"] = "thread"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the function by its name, or by cloudpickle if the program uses it."""
         # A dataclass would pickle the function by reference, which fails for lambdas.
         fn = self.fn if isinstance(self.fn, str) else _pickled(self.fn)
-        return _unpickled, (fn, self.on, self.deterministic, self.version)
+        return _unpickled, (fn, *(getattr(self, field.name) for field in fields(self)[1:]))
 
     def _to_native(self) -> Any:
         """Return a table for a named function, and the function itself otherwise."""
-        if isinstance(self.fn, str):
-            return super()._to_native()
-        if not callable(self.fn):
-            raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
+        one_of("ops.Map: worker_type", self.worker_type, ("thread", "process"))
         if not isinstance(self.version, int) or self.version < 0:
             raise PlanError(f"ops.Map: version is {self.version!r}; it must be a whole number from 0 on")
-        on = [self.on] if isinstance(self.on, str) else list(self.on)
-        return _Function(self.fn, on, bool(self.deterministic), int(self.version))
+        shapes = {field: _shape(field, shape) for field, shape in (self.shapes or {}).items()}
+        if isinstance(self.fn, str):
+            table: dict[str, Any] = replace(self, shapes=None)._table()
+            tables = {field: {"dtype": dtype, "shape": shape} for field, (dtype, shape) in shapes.items()}
+            return table | ({"shapes": tables} if tables else {})
+        if not callable(self.fn):
+            raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
+        on, out = _names(self.on), None if self.out is None else _names(self.out)
+        is_process = self.worker_type == "process"
+        return _Function(self.fn, on, out, shapes, bool(self.deterministic), int(self.version), is_process)
+
+
+@dataclass(frozen=True)
+class MapBatch(Op):
+    """Call a Python function for each whole batch, ahead of the training step. It comes after all other ops.
+
+    The function gets one array per field of ``on``, samples first, and returns one array per field of ``out``, with as
+    many samples. It may ask for ``rng``, ``generator`` and ``epoch`` like the function of :class:`Map`. Their random
+    numbers depend on seed, epoch and the place of the batch in the epoch, so a resume gives the same batches. Jobs that
+    share samples call their own functions on batches, so these may differ between jobs.
+
+    Args:
+        fn: a function. A plan with one cannot be written down.
+        on: the fields that the function gets.
+        out: the fields of its results, by default those of ``on``. ``()`` drops the fields of ``on``.
+        worker_type: ``"thread"`` or ``"process"``, as for :class:`Map`.
+
+    >>> def mix(image, label, rng):
+    ...     share, other = rng.beta(1, 1), rng.permutation(len(image))
+    ...     return share * image + (1 - share) * image[other], share * label + (1 - share) * label[other]
+    >>> chain = [ops.DecodeImage(), ops.Resize((64, 64)), ops.Normalize(), ops.MapBatch(mix, on=("image", "label"))]
+    """
+
+    fn: Callable[..., Any]
+    on: On = "image"
+    out: On | None = None
+    worker_type: Literal["thread", "process"] = "thread"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the function like :class:`Map`."""
+        return _unpickled_batch, (_pickled(self.fn), self.on, self.out, self.worker_type)
+
+    def _to_native(self) -> Any:
+        """Return the function and its parameters."""
+        one_of("ops.MapBatch: worker_type", self.worker_type, ("thread", "process"))
+        if not callable(self.fn):
+            raise PlanError(f"ops.MapBatch takes a function, not {self.fn!r}")
+        on, out = _names(self.on), None if self.out is None else _names(self.out)
+        asked = set(asked_for(self.fn, len(on))) & {"index", "key"}
+        if asked:
+            raise PlanError(f"ops.MapBatch: the function asks for {min(asked)!r}, which only samples have")
+        return _Function(self.fn, on, out, {}, False, 0, self.worker_type == "process")
+
+
+def sample_ops(ops: Sequence[Op]) -> list[Any]:
+    """Return the ops on samples for the native module. Functions on batches must come after them."""
+    of_batches = [isinstance(op, MapBatch) for op in ops]
+    if sorted(of_batches) != of_batches:
+        raise PlanError(
+            "ops.MapBatch must come after all other ops; take ops.Map for a function between ops on samples"
+        )
+    return [op._to_native() for op, is_of_batches in zip(ops, of_batches, strict=True) if not is_of_batches]
+
+
+def batch_ops(ops: Sequence[Op]) -> list[Any]:
+    """Return the functions on batches for the native module."""
+    return [op._to_native() for op in ops if isinstance(op, MapBatch)]
 
 
 @dataclass(frozen=True)
@@ -405,8 +499,27 @@ class _Function:
 
     function: Callable[..., Any]
     on: list[str]
+    out: list[str] | None
+    shapes: dict[str, tuple[str, list[int]]]
     deterministic: bool
     version: int
+    in_process: bool
+
+
+def _names(on: On) -> list[str]:
+    return [on] if isinstance(on, str) else list(on)
+
+
+def _shape(field: str, shape: Any) -> tuple[str, list[int]]:
+    """Return the element type and the sides of a declared result."""
+    try:
+        dtype, sides = shape
+        name = str(dtype).removeprefix("torch.") if "torch" in str(dtype) else np.dtype(dtype).name
+        return name, [whole("side", side, 0) for side in sides]
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f'ops.Map: the shape of {field!r} is {short(shape)}; it must be like ("float32", (3, 224, 224))'
+        ) from error
 
 
 def _pickled(function: Callable[..., Any]) -> bytes:
@@ -427,5 +540,9 @@ def _pickled(function: Callable[..., Any]) -> bytes:
         ) from error
 
 
-def _unpickled(fn: str | bytes, on: On, deterministic: bool, version: int) -> Map:
-    return Map(fn if isinstance(fn, str) else pickle.loads(fn), on, deterministic, version)
+def _unpickled_batch(fn: bytes, *parameters: Any) -> MapBatch:
+    return MapBatch(pickle.loads(fn), *parameters)
+
+
+def _unpickled(fn: str | bytes, *parameters: Any) -> Map:
+    return Map(fn if isinstance(fn, str) else pickle.loads(fn), *parameters)

@@ -9,7 +9,7 @@ from feedline import _feedline, environment
 from feedline.display import Displayed, Facts, count, listed
 from feedline.epoch_sampler import EpochIndices
 from feedline.errors import PlanError
-from feedline.ops import Op
+from feedline.ops import MapBatch, Op, batch_ops, sample_ops
 from feedline.placement import Placement, likely
 from feedline.sampler import to_plan
 from feedline.source import Source
@@ -61,7 +61,14 @@ class Plan(Displayed):
         """
         if self._sampler is not None:
             raise PlanError("sampler is a function or an object, which cannot be written down; give a list of indices")
+        if self._batch_functions:
+            raise PlanError("ops.MapBatch cannot be written into a plan; add it to the loader that reads the plan")
         return self._native.to_toml()
+
+    @property
+    def _batch_functions(self) -> list[Any]:
+        """The functions on whole batches, for the native loader."""
+        return batch_ops(self._ops or ())
 
     def _for_epoch(self, epoch: int) -> Plan:
         """Return the plan with the samples of an epoch, if a sampler chooses new ones for each epoch."""
@@ -69,7 +76,7 @@ class Plan(Displayed):
             return self
         # Only the sampler's list changes. Source, ops and all other settings stay.
         settings = self._native.settings | {"sampler": to_plan(self._sampler(epoch))}
-        ops = [op._to_native() for op in self._ops or ()]
+        ops = sample_ops(self._ops or ())
         native = _feedline.Plan(self._native.source, ops, settings, self._native.config, self._native.rank)
         return Plan(native, self._ops, self._sampler, epoch)
 
@@ -124,7 +131,7 @@ class Plan(Displayed):
         >>> fl.Loader(fl.synthetic(8, (9, 9, 3)), [ops.CenterCrop(5, on="data")], batch_size=4).plan.ops
         ['CenterCrop']
         """
-        return self._native.ops
+        return self._native.ops + ["MapBatch" for op in self._ops or () if isinstance(op, MapBatch)]
 
     @property
     def source(self) -> Source:
@@ -180,5 +187,5 @@ def _from_parts(
     sampler: EpochIndices | None,
     epoch: int,
 ) -> Plan:
-    native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, tuple(likely()))
+    native = _feedline.Plan(source._native, sample_ops(ops), settings, config, tuple(likely()))
     return Plan(native, ops, sampler, epoch)

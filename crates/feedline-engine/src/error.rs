@@ -1,5 +1,6 @@
 //! Errors of a running plan.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 
 use feedline_data::batch::RaggedError;
@@ -51,6 +52,8 @@ pub enum Error {
     Node { socket: String, reason: String },
     #[error("cannot write the arrival log {path:?}")]
     ArrivalLog { path: String, source: std::io::Error },
+    #[error("batch {number} of epoch {} could not be mapped", epoch.0)]
+    Batch { number: u64, epoch: Epoch, source: Arc<dyn StdError + Send + Sync> },
     #[error("cannot start a preparer thread")]
     Thread(#[source] std::io::Error),
 }

@@ -5,7 +5,7 @@
 //! of our own, checked against the published vectors. Its bits are part of the contract: a new version of a library must not change
 //! a user's data.
 
-use super::{Epoch, Occurrence, SampleId, Seed};
+use super::{Epoch, SampleId, SampleRequest, Seed};
 
 // Constants of the published algorithm. WEYL holds the golden ratio and sqrt(3) - 1, times 2^32.
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -55,6 +55,8 @@ pub enum Purpose {
     Worker,
     /// The draws of op number `n` of the chain.
     Op(u32),
+    /// The draws of function number `n` on whole batches.
+    Batch(u32),
 }
 
 impl Purpose {
@@ -73,6 +75,7 @@ impl Purpose {
             Self::Worker => 11,
             // These numbers are part of the contract. To change one would change the data of users.
             Self::Op(op) => 1000 + u64::from(op),
+            Self::Batch(function) => (1 << 32) + u64::from(function),
         }
     }
 }
@@ -101,24 +104,28 @@ impl StreamKey {
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
     key: StreamKey,
-    id: SampleId,
-    occurrence: Occurrence,
+    request: SampleRequest,
 }
 
 impl Draw {
-    /// The draw of an op, given by `key`, for one occurrence of a sample.
-    pub fn new(key: StreamKey, id: SampleId, occurrence: Occurrence) -> Self {
-        Self { key, id, occurrence }
+    /// The draw of an op, given by `key`, for a sample.
+    pub fn new(key: StreamKey, request: SampleRequest) -> Self {
+        Self { key, request }
     }
 
     /// The sample of this draw.
     pub fn id(&self) -> SampleId {
-        self.id
+        self.request.id
+    }
+
+    /// The epoch of this draw.
+    pub fn epoch(&self) -> Epoch {
+        self.request.epoch
     }
 
     /// Number `number`, uniform over 64 bits.
     pub fn bits(&self, number: u32) -> u64 {
-        self.key.bits(self.id.0, self.occurrence.0, number)
+        self.key.bits(self.request.id.0, self.request.occurrence.0, number)
     }
 
     /// Number `number`, uniform in `[0, 1)`.
@@ -165,6 +172,7 @@ pub fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Occurrence;
 
     #[test]
     fn philox_gives_the_published_vectors() {
@@ -179,7 +187,8 @@ mod tests {
     #[test]
     fn numbers_are_uniform_and_streams_differ() {
         let key = |epoch, op| StreamKey::new(Seed(7), Epoch(epoch), Purpose::Op(op));
-        let draw = |id| Draw::new(key(0, 0), SampleId(id), Occurrence(0));
+        let request = |id, occurrence| SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence };
+        let draw = |id| Draw::new(key(0, 0), request(id, Occurrence(0)));
         let mean = (0..10_000).map(|id| draw(id).unit(0)).sum::<f64>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.01, "mean {mean}");
         assert!((0..1000).all(|id| draw(id).below(3, 7) < 7));
@@ -187,7 +196,7 @@ mod tests {
         assert_ne!(key(0, 0), key(0, 1));
         assert_ne!(
             draw(5).bits(0),
-            Draw::new(key(0, 0), SampleId(5), Occurrence(1)).bits(0),
+            Draw::new(key(0, 0), request(5, Occurrence(1))).bits(0),
             "a repeated sample is drawn anew"
         );
     }

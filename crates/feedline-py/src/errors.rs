@@ -61,6 +61,11 @@ pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::Carousel(cause) => run_error(py, cause),
         Error::Node { .. } | Error::Attach { .. } => raise(py, "NodeError", chain(error)),
+        Error::Batch { source, .. } => {
+            let raised = raise(py, "FeedlineError", chain(error));
+            raised.set_cause(py, map_failure(&**source).map(|map| map.error.clone_ref(py)));
+            raised
+        }
         Error::Unproducible(_)
         | Error::Production { .. }
         | Error::Panicked

@@ -29,7 +29,7 @@ use crate::{convert, logging};
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct GivenLoader {
     /// `None` only in `drop`.
-    stream: Option<Stream>,
+    stream: Option<Arc<Stream>>,
     workers: Arc<WorkerPool>,
     /// The process that started the threads.
     process: u32,
@@ -60,7 +60,7 @@ impl GivenLoader {
         let supply = Arc::new(MakingSupply::new(Arc::clone(&plan), maker, plan.settings().batch_size));
         let stream = py.detach(|| Stream::start(plan, supply, &machine));
         let stream = stream.map_err(|error| run_error(py, &error))?;
-        Ok(Self { stream: Some(stream), workers, process: process::id() })
+        Ok(Self { stream: Some(Arc::new(stream)), workers, process: process::id() })
     }
 
     /// Requests a batch. `indices` replaces the numbers of `ids` in the worker. `worker` binds the batch to one worker.
@@ -197,6 +197,11 @@ impl Drop for GivenLoader {
 }
 
 impl GivenLoader {
+    /// The stream, for metrics.
+    pub(crate) fn shared(&self) -> Arc<Stream> {
+        Arc::clone(self.stream.as_ref().expect("it is there until the object is dropped"))
+    }
+
     fn stream(&self) -> &Stream {
         self.stream.as_ref().expect("it is there until the object is dropped")
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use feedline_diagnose::doctor::RunReport;
 use feedline_engine::error::Error;
-use feedline_engine::loader::{Iteration, Loader as Stream, Next};
+use feedline_engine::loader::{BatchFunction, Iteration, Loader as Stream, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::SavedState;
 use feedline_order::Epoch;
@@ -19,6 +19,7 @@ use crate::batch::to_python;
 use crate::errors::{raise, run_error};
 use crate::log::BatchLog;
 use crate::machine::MachineParts;
+use crate::map::FunctionParts;
 use crate::plan::Plan;
 use crate::sharing::{NodeConnection, alone};
 use crate::signals::SIGNAL_CHECK;
@@ -67,6 +68,23 @@ impl Loader {
             Stream::shared(&plan, node.connect(), fallback).map_err(|error| run_error(py, &error))?
         };
         Ok(Self::of(stream, Some(node)))
+    }
+
+    /// A loader for the same source and ops with other samples or another rank. It takes over the samples cached in memory.
+    fn following(&self, py: Python<'_>, plan: &Bound<'_, Plan>) -> PyResult<Self> {
+        let machine = self.here(py)?.machine().clone();
+        Ok(Self::of(Stream::new(Arc::clone(&plan.get().0), &machine), None))
+    }
+
+    /// Lets all batches go through functions. Before the first batch.
+    fn map_batches(&self, py: Python<'_>, functions: Vec<FunctionParts>) -> PyResult<()> {
+        let loader = self.here(py)?;
+        let seed = loader.plan().settings().seed;
+        let function = |(number, parts): (usize, FunctionParts)| -> PyResult<Arc<dyn BatchFunction>> {
+            Ok(Arc::new(parts.on_batches(py, seed, number as u32)?))
+        };
+        loader.map_batches(functions.into_iter().enumerate().map(function).collect::<PyResult<_>>()?);
+        Ok(())
     }
 
     /// Begins an iteration and returns its number.

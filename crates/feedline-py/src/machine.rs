@@ -32,6 +32,6 @@ impl From<MachineParts> for Machine {
         let ranks = LocalRanks { memory: at_least_one(memory), cores: at_least_one(cores) };
         let share = Arc::new(MachineShare::new(ranks, iterating()));
         let cache_folder = cache_folder.map(Into::into);
-        Self { memory_bytes, cache_folder, share, ..Self::default() }
+        Self { memory_bytes, cache_folder, share, kept_cache: Some(Arc::default()), ..Self::default() }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use feedline_data::failure::chain;
 use feedline_memory::Mutex;
 use feedline_net::http::{HttpServer, Numbers as _};
-use feedline_net::loader::{LoaderStats, MetricsError, serve};
+use feedline_net::loader::{LoaderStats, MetricsError, Observed, serve};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
+use crate::given::GivenLoader;
 use crate::loader::Loader;
 use crate::logging;
 
@@ -29,17 +31,31 @@ pub struct Metrics {
     process: u32,
 }
 
+/// A loader whose metrics are served.
+#[derive(FromPyObject)]
+enum Served<'py> {
+    #[pyo3(transparent)]
+    Loader(Bound<'py, Loader>),
+    #[pyo3(transparent)]
+    Given(Bound<'py, GivenLoader>),
+}
+
 #[pymethods]
 impl Metrics {
     /// Starts to serve the metrics of `loader` at `address`.
     #[new]
-    fn new(py: Python<'_>, loader: &Bound<'_, Loader>, address: &str) -> PyResult<Self> {
-        let stream = loader.get().stream(py)?;
+    fn new(py: Python<'_>, loader: Served<'_>, address: &str) -> PyResult<Self> {
+        let stream: Arc<dyn Observed> = match &loader {
+            Served::Loader(loader) => loader.get().stream(py)?,
+            Served::Given(loader) => loader.get().shared(),
+        };
         let server = py.detach(|| serve(stream, address)).map_err(|error| {
             let name = if matches!(error, MetricsError::Address { .. }) { "PlanError" } else { "MetricsError" };
             raise(py, name, chain(&error))
         })?;
-        loader.get().record_process();
+        if let Served::Loader(loader) = loader {
+            loader.get().record_process();
+        }
         logging::forward(py)?;
         Ok(Self {
             descriptor: AtomicI32::new(server.descriptor()),
@@ -102,7 +118,7 @@ type NamedNumbers = (&'static str, &'static str, &'static str, Vec<(BTreeMap<&'s
 #[pyfunction]
 pub(crate) fn numbers(py: Python<'_>, loader: &Bound<'_, Loader>) -> PyResult<Vec<NamedNumbers>> {
     let stream = loader.get().stream(py)?;
-    let exposition = py.detach(|| LoaderStats::of(&stream).exposition());
+    let exposition = py.detach(|| LoaderStats::of(&*stream).exposition());
     let labelled = |(labels, value): &(Vec<(&'static str, String)>, f64)| (labels.iter().cloned().collect(), *value);
     let of = exposition.metrics().iter();
     Ok(of.map(|it| (it.name, it.kind.name(), it.help, it.values.iter().map(labelled).collect())).collect())

@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 use crate::convert::{self, table, to_python};
 use crate::errors::plan_error;
 use crate::logging;
-use crate::map::{self, Map};
+use crate::map::FunctionParts;
 use crate::registry::registry;
 use crate::source::Source;
 
@@ -31,12 +31,8 @@ pub struct Plan(pub Arc<CorePlan>);
 /// An op as Python passes it: the table of a plan, or a function with its parameters.
 #[derive(FromPyObject)]
 enum OpParts<'py> {
-    Function {
-        function: Py<PyAny>,
-        on: Vec<String>,
-        deterministic: bool,
-        version: u64,
-    },
+    #[pyo3(transparent)]
+    Function(FunctionParts),
     #[pyo3(transparent)]
     Table(Bound<'py, PyAny>),
 }
@@ -57,10 +53,7 @@ impl Plan {
         let registry = registry(None).allowing_functions();
         let refuse = |error: PlanError| plan_error(py, &error);
         let build = |(number, parts)| match parts {
-            OpParts::Function { function, on, deterministic, version } => {
-                let map = Map::new(function, on, deterministic, version, number);
-                Ok(PlannedOp::new(map::NAME, Arc::new(map.clone()), map.params()))
-            }
+            OpParts::Function(function) => function.planned(py, number),
             OpParts::Table(params) => registry.build_op(table(&params)?).map_err(refuse),
         };
         let ops: PyResult<Vec<PlannedOp>> = ops.into_iter().enumerate().map(build).collect();
@@ -151,7 +144,7 @@ impl Plan {
     /// Why a node cannot prepare its samples, shared between jobs or for one rank. `None` if it can.
     #[getter]
     fn unshared(&self) -> Option<String> {
-        let written = self.0.document().map(drop).map_err(|error| chain(&error));
+        let written = self.0.handed_over().map(drop).map_err(|error| chain(&error));
         let is_rank = self.0.config().rank.world > 1;
         let checked = if is_rank { self.0.check_partitioned() } else { self.0.check_shared() };
         checked.map_err(|why| why.to_string()).and(written).err()

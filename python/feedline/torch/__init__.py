@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from feedline.torch.native.conversion import NativeOps, native_ops
     from feedline.torch.device import DevicePrefetcher, prefetch
     from feedline.torch.diagnosis import DatasetReport
     from feedline.torch.loader import DataLoader
+    from feedline.torch.native.conversion import NativeOps, native_ops
     from feedline.torch.shared_list import SharedList
     from feedline.torch.tensors import to_tensor
     from feedline.torch.trainers import TrainerMixin, prepare, skip_first_batches

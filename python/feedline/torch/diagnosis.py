@@ -107,7 +107,7 @@ class _StackSampler:
 
     def _watch(self) -> None:
         while not self._is_over.wait(_INTERVAL_SECONDS):
-            engine: WorkerEngine | None = self._loader._last_engine
+            engine: WorkerEngine | None = self._loader._shared.last_engine
             native = None if engine is None else engine._native
             if engine is None or native is None:
                 continue

@@ -24,12 +24,13 @@ from torch.utils.data import default_collate
 from feedline import _feedline, environment
 from feedline.errors import FeedlineError, SampleError
 from feedline.exit import close_at_exit
+from feedline.metrics import serve
 from feedline.policy import Substitute
-from feedline.torch.worker import payload
 from feedline.torch.processes import WorkerProcess, WorkerStarter, end_workers
-from feedline.torch.worker.schema import Schema
 from feedline.torch.stacks import worker_stack
+from feedline.torch.worker import payload
 from feedline.torch.worker.main import WorkerConfig
+from feedline.torch.worker.schema import Schema
 
 _log = logging.getLogger("feedline")
 
@@ -80,6 +81,7 @@ class EngineOptions:
     memory_budget: int | str | None
     on_error: Literal["raise", "restart"] | Substitute
     timeout: float
+    metrics: str | None
 
 
 class WorkerEngine:
@@ -90,6 +92,7 @@ class WorkerEngine:
         self._config, self._options = config, options
         self._native: _feedline.GivenLoader | None = None
         self._last_counters: Any = None
+        self._metrics: _feedline.Metrics | None = None
         self._schema: Schema | None = None
         self._process = os.getpid()
         self._starter = WorkerStarter(options.context, config)
@@ -99,6 +102,7 @@ class WorkerEngine:
             for number in range(config.num_workers):
                 self.workers.append(self._starter.start(number))
             self._native = self._open()
+            self._metrics = None if options.metrics is None else serve(self._native, options.metrics)
         except BaseException:
             self.close()
             raise
@@ -124,6 +128,11 @@ class WorkerEngine:
         plan = _feedline.Plan(source, [], stream, run, (0, 1))
         sockets = [worker.socket.detach() for worker in self.workers]
         return _feedline.GivenLoader(plan, environment.machine(1), sockets, options.on_error == "restart")
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address at which metrics are served now."""
+        return None if self._metrics is None else self._metrics.address
 
     @property
     def native(self) -> _feedline.GivenLoader:
@@ -193,9 +202,12 @@ class WorkerEngine:
         if os.getpid() != self._process:
             _of_parent_process.append(native)
             return
+        if self._metrics is not None:
+            self._metrics.close()
         if native is not None:
             self._last_counters = native.snapshot()
             native.close()
+        self._metrics = None
         # Dropping the engine closes its ends of the sockets, which ends idle workers.
         del native
         end_workers(workers, _GRACE_SECONDS)
@@ -212,9 +224,11 @@ class WorkerEngine:
         others = [(slot, np.asarray(memory)) for slot, memory in rest]
         if self._config.mode == "unit":
             return self._item(arrays, others)
+        count = len(arrays[0]) if arrays else len(others)
+        if count == 0:  # A batch sampler may give an empty list.
+            return default_collate([])
         if not others:
             return self._known_schema().assemble_batch(arrays, None)
-        count = len(arrays[0]) if arrays else len(others)
         rests: list[Any] = [None] * count
         samples: dict[int, Any] = {}
         for slot, memory in others:

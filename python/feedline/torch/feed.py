@@ -14,8 +14,11 @@ from typing import Any, Protocol
 
 from feedline import _feedline
 from feedline.torch.engine import ENDED, WorkerEngine
-from feedline.torch.worker.item import Item, StatefulItem, index_id
 from feedline.torch.progress import IterableProgress
+from feedline.torch.worker.item import DataEnded, Item, StatefulItem, index_id
+
+_NUMBERS = 1 << 63
+"""Larger indices do not fit the numbers of a request, and are pickled."""
 
 StartEngine = Callable[[int], WorkerEngine]
 """Starts or returns the engine. The argument is the number of samples of the first batch."""
@@ -157,8 +160,9 @@ class IterableFeed:
     def accept(self, data: Any) -> tuple[Any, ...]:
         """Take every item but the end of a worker's iterator."""
         worker = self._requested.popleft()
-        if data is ENDED:
+        if data is ENDED or isinstance(data, DataEnded):
             self._ended.add(worker)
+            self._progress.end(worker, data.state if isinstance(data, DataEnded) else None)
             return ()
         value, state = data if isinstance(data, StatefulItem) else (data, None)
         self._progress.receive(worker, state)
@@ -166,13 +170,13 @@ class IterableFeed:
 
     def fail(self) -> None:
         """Take note of an item that raised."""
-        self._requested.popleft()
+        self._progress.pass_over(self._requested.popleft())
 
 
 def _ids_of(batch: Any) -> tuple[list[int], bytes | None]:
     """Return the numbers of samples, and their indices as the dataset takes them if these are not numbers."""
     indices = list(batch)
     # An exact type: True is an index, too, but of another dataset. An empty batch has no type.
-    if set(map(type, indices)) <= {int} and min(indices, default=0) >= 0:
+    if set(map(type, indices)) <= {int} and min(indices, default=0) >= 0 and max(indices, default=0) < _NUMBERS:
         return indices, None
     return [index_id(index) for index in indices], pickle.dumps(indices)

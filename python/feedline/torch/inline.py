@@ -12,10 +12,11 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from feedline import _feedline
+from feedline.torch.progress import EpochProgress
 from feedline.torch.worker import fetch
 from feedline.torch.worker.item import Item, StatefulItem, index_id
-from feedline.torch.progress import EpochProgress
-from feedline.torch.worker.seeding import GeneratorStates, preserved_generators, sample_seeder
+from feedline.torch.worker.seeding import GeneratorStates, preserved_generators
+from feedline.worker.seeding import sample_seeder
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader
@@ -78,8 +79,16 @@ class IterableItems(Iterator[Any]):
             if self._first is not None:
                 self._first.restore()
                 self._first = None
-            made = self._make(Item(self._count, None, self._epoch, self._number))
-        self._number += 1
+            try:
+                made = self._make(Item(self._count, None, self._epoch, self._number))
+            except StopIteration as end:
+                self._progress.end(0, end.value)
+                raise
+            except Exception:
+                self._progress.pass_over(0)
+                raise
+            finally:
+                self._number += 1
         value, state = made if isinstance(made, StatefulItem) else (made, None)
         self._progress.receive(0, state)
         return value

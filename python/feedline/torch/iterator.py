@@ -34,7 +34,7 @@ class EpochIterator(_BaseDataLoaderIter):
     # The constructor of torch's class draws from the program's random numbers, so it is not called.
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch."""
-        self._loader = loader
+        self._loader = loader._for_iterator()
         # Attributes of torch's iterators that programs read.
         self._dataset, self._dataset_kind = loader.dataset, loader._dataset_kind
         self._index_sampler, self._num_workers = loader._index_sampler, loader.num_workers
@@ -101,7 +101,13 @@ class InlineIterator(EpochIterator):
         self._items: Iterator[Any] = loader._inline_items(self._progress)
 
     def _make_next(self) -> Any:
-        return next(self._items)
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise
+        except Exception:
+            self._progress.receive()
+            raise
 
 
 class WorkerIterator(EpochIterator):
@@ -127,9 +133,13 @@ class WorkerIterator(EpochIterator):
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
-        self._begin()
+        self._loader = loader._for_iterator()
         if isinstance(self._error, WorkerLost):
             self._shutdown_workers()
+        if self._engine is None:
+            # Other workers begin with the dataset of the program.
+            self._loader._shared.iterable = None
+        self._begin()
         if isinstance(self._dataset, IterDataPipe):
             self._shared_seed = loader._shared_seed(self._progress)
         if self._engine is not None:
@@ -141,9 +151,13 @@ class WorkerIterator(EpochIterator):
     def _start_epoch(self, engine: WorkerEngine) -> None:
         """Let the workers forget the iterators of an iterable dataset."""
         try:
-            engine.call("start_epoch", {"shared_seed": self._shared_seed})
+            engine.call("start_epoch", self._shared_seed)
         except WorkerLost as loss:
             self._fail(loss)
+            raise
+        except KeyboardInterrupt:
+            # Some workers were told and others not. The next epoch starts other ones.
+            self._shutdown_workers()
             raise
 
     def _start(self, batch_size: int) -> WorkerEngine:
@@ -179,6 +193,7 @@ class WorkerIterator(EpochIterator):
                 accepted = self._feed.accept(self._engine.assembled(parts))
             except Exception:
                 self._feed.fail()
+                self._progress.receive()
                 raise
             # Again, so that workers do not wait while the trainer works.
             self._fill()

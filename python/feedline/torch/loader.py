@@ -10,20 +10,20 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch.utils.data import BatchSampler, Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
 from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings, _sharding_worker_init_fn
 from torch.utils.data.graph_settings import apply_sharding
 
 from feedline import _feedline, environment
 from feedline.arguments import one_of, short
 from feedline.errors import PlanError
+from feedline.metrics import check_address
 from feedline.order import Arrival, Planned
 from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
-from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.frameworks import FRAMEWORKS, Framework
 from feedline.torch.inline import IterableItems, MapItems
 from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterator
@@ -31,8 +31,11 @@ from feedline.torch.native.native_loader import NativeIterator, NativeLoader
 from feedline.torch.place import Place
 from feedline.torch.processes import choose_context
 from feedline.torch.progress import EpochProgress, IterableProgress
+from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
+from feedline.torch.shared_state import SharedState
+from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 
@@ -62,18 +65,27 @@ class DataLoader(TorchDataLoader[T_co]):
             samples do not depend on the number of workers. ``"torch"`` gives the seeds, the order and the batches of
             torch's DataLoader. ``None`` seeds each worker once, at its start.
         on_error: ``"raise"``. ``"restart"`` starts another worker when one dies, and makes its samples again.
-            ``fl.substitute(...)`` replaces samples that raise an exception, if the dataset is map-style, its indices
-            are whole numbers and ``collate_fn`` is torch's default.
+            ``fl.substitute(...)`` replaces samples that raise an exception, if the dataset is map-style and has a
+            length, its indices are whole numbers and ``collate_fn`` is torch's default.
         memory_budget: bytes of batches in flight, as for ``fl.Loader``.
         native: ``"auto"`` runs datasets and transforms natively where Feedline has equals, without worker processes.
             ``False`` always calls the dataset. See :meth:`explain`.
-        order: as for ``fl.Loader``; other orders than ``"strict"`` need a native dataset.
-        cache: as for ``fl.Loader``; needs a native dataset.
-        share: as for ``fl.Loader``; needs a native dataset.
-        metrics: as for ``fl.Loader``; needs a native dataset.
+        order: as for ``fl.Loader``. This and the next two options need a map-style dataset. If the dataset is not
+            native, workers keep it as it was when they started, as with ``persistent_workers=True``.
+        cache: as for ``fl.Loader``. For a dataset that is not native it keeps what ``__getitem__`` returns, which must
+            not be random.
+        share: as for ``fl.Loader``, with ``shuffle=True``. Samples need arrays of one shape.
+        metrics: as for ``fl.Loader``.
         framework: ``"torch"``, ``"numpy"`` or ``"jax"``: the class of the arrays in batches. NumPy arrays share the
             memory of the tensors. JAX shares it too, where the memory and the dtype allow it. Strings and objects of
             other classes stay as they are.
+        worker_type: ``"thread"`` calls the dataset on the engine's threads, for datasets that are thread-safe and
+            release the GIL, or Python without one. Global generators are not seeded there.
+        rank: this process among ``world_size`` processes that divide each epoch. By default nothing is divided:
+            trainers give a sampler that does it.
+        world_size: see ``rank``.
+        snapshot_every_n_steps: an argument of torchdata's ``StatefulDataLoader``. A state is exact at every step
+            anyway, so it has no effect.
     """
 
     def __init__(
@@ -106,15 +118,29 @@ class DataLoader(TorchDataLoader[T_co]):
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
         framework: Framework = "torch",
+        worker_type: Literal["process", "thread"] = "process",
+        rank: int | None = None,
+        world_size: int | None = None,
+        snapshot_every_n_steps: int | None = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
         one_of("framework", framework, FRAMEWORKS)
+        one_of("worker_type", worker_type, ("process", "thread"))
         one_of("seeding", seeding, ("sample", "torch", None))
         one_of("native", native, ("auto", False))
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
             raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
         if num_workers == "auto":
             num_workers = _own_cores()
+        if rank is not None or world_size is not None:
+            sampler, shuffle = (
+                divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last),
+                None,
+            )
+            # All ranks need the same order.
+            seed = 0 if seed is None else seed
+        if isinstance(on_error, Substitute) and _length(dataset) == _UNKNOWN_LENGTH:
+            raise PlanError("on_error=fl.substitute(...) chooses other samples, so the dataset needs a length")
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
         super().__init__(
             dataset,
@@ -138,22 +164,21 @@ class DataLoader(TorchDataLoader[T_co]):
         # Public and named as the arguments: Lightning makes a loader again from its attributes.
         self.in_order, self.seed, self.seeding, self.on_error = in_order, seed, seeding, on_error
         self.memory_budget, self.native, self.order = memory_budget, native, order
-        self.cache, self.share, self.metrics, self.framework = cache, share, metrics, framework
-        self._drawn_seed: int | None = None
-        self._place = Place()
-        self._has_moving_sampler = False
+        self.cache, self.share, self.metrics, self.framework = cache, share, check_address(metrics), framework
+        self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
+        self.snapshot_every_n_steps = snapshot_every_n_steps
+        self._shared = SharedState()
         self._native_loader: NativeLoader | None = None
-        self._last_engine: WorkerEngine | None = None
-        self._said: set[str] = set()
 
     # -- iterating
 
     def __iter__(self) -> Any:
         """Begin an epoch."""
         native = self._promoted()
+        if native is not None and native.is_in_use:
+            native = NativeLoader.of(self)
         if native is not None:
             return NativeIterator(self, native)
-        self._refuse_native_options()
         return super().__iter__()
 
     def _get_iterator(self) -> EpochIterator:
@@ -162,9 +187,27 @@ class DataLoader(TorchDataLoader[T_co]):
         self.check_worker_number_rationality()
         return WorkerIterator(self)
 
+    def _for_iterator(self) -> DataLoader[T_co]:
+        """Return what an iterator refers to. It must not be this loader if the loader refers to the iterator."""
+        if not self.persistent_workers:
+            return self
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__ | {"_iterator": None})
+        return other
+
     @property
     def _is_iterable(self) -> bool:
         return bool(self._dataset_kind == _DatasetKind.Iterable)
+
+    @property
+    def _ranks(self) -> RankSampler | None:
+        """The division between ranks, if it is this loader's."""
+        return self.sampler if type(self.sampler) is RankSampler else None
+
+    @property
+    def _has_own_batches(self) -> bool:
+        """Whether a batch sampler of the user chooses the batches."""
+        return type(self.batch_sampler) is not BatchSampler
 
     @property
     def _mode(self) -> Literal["sample", "unit"]:
@@ -177,9 +220,9 @@ class DataLoader(TorchDataLoader[T_co]):
         """Return the seed. If none was given, draw it, once."""
         if self.seed is not None:
             return self.seed
-        if self._drawn_seed is None:
-            self._drawn_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        return self._drawn_seed
+        if self._shared.drawn_seed is None:
+            self._shared.drawn_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        return self._shared.drawn_seed
 
     def _sampling(self, progress: EpochProgress) -> Iterator[Any]:
         """Return an iterator over the batches or indices of an epoch."""
@@ -253,9 +296,10 @@ class DataLoader(TorchDataLoader[T_co]):
             memory_budget=self.memory_budget,
             on_error=self.on_error,
             timeout=self.timeout,
+            metrics=self.metrics,
         )
-        self._last_engine = WorkerEngine(config, options)
-        return self._last_engine
+        self._shared.last_engine = WorkerEngine(config, options)
+        return self._shared.last_engine
 
     def _worker_seeds(self, progress: EpochProgress) -> tuple[int, int | None]:
         """Return the seed from which those of the workers follow, and that of a data pipe."""
@@ -284,11 +328,14 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _begin_epoch(self) -> EpochProgress:
         """Return the epoch of a new iterator, and the number of its batches that were received before."""
-        epoch, received, parts = self._place.begin()
+        epoch, received, parts = self._shared.place.begin()
+        if self._ranks is not None:
+            self._ranks.start = parts.get("start", 0)
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
         sampler, iterable = None, None
         if self._is_iterable:
-            iterable = IterableProgress(max(self.num_workers, 1), parts.get("iterable"))
+            current, self._shared.iterable = self._shared.iterable, None
+            iterable = IterableProgress(max(self.num_workers, 1), parts.get("iterable"), current)
             if iterable.must_skip:
                 self._say(
                     "resume",
@@ -297,20 +344,24 @@ class DataLoader(TorchDataLoader[T_co]):
                 )
         else:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
-        progress = EpochProgress(epoch, received, sampler, iterable, draws)
-        self._place.follow(progress)
+        progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"))
+        self._shared.place.follow(progress)
         return progress
 
     def _receive(self, progress: EpochProgress) -> None:
-        self._place.follow(progress)
+        self._shared.place.follow(progress)
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
         if not self._is_iterable and progress.received == _length(self._index_sampler):
             self._end_epoch(progress)
 
     def _end_epoch(self, progress: EpochProgress) -> None:
-        self._place.end(progress)
+        self._shared.place.end(progress)
+        if progress.iterable is not None:
+            # The workers of the next epoch have the dataset as it is here, unless they are the same.
+            is_kept = self.num_workers == 0 or self.persistent_workers
+            self._shared.iterable = progress.iterable.saved_for_next_epoch() if is_kept else None
         if progress.sampler is not None:
-            self._has_moving_sampler = progress.sampler.is_position
+            self._shared.has_moving_sampler = progress.sampler.is_position
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one. The order and the random numbers of samples depend on it.
@@ -318,13 +369,13 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> loader = feedline.torch.DataLoader(range(8), batch_size=4, shuffle=True, seed=0)
         >>> loader.set_epoch(3)
         """
-        if not self._place.is_next(epoch):
-            self._place = Place(epoch, self._place.skipped)
+        if not self._shared.place.is_next(epoch):
+            self._shared.place = Place(epoch, self._shared.place.skipped)
 
     def _skip(self, batches: int) -> None:
         """Count batches of the next epoch as received, whichever epoch that is."""
-        self._place = Place(self._place.next_epoch, batches)
-        self._place.skipped = batches
+        self._shared.place = Place(self._shared.place.next_epoch, batches)
+        self._shared.place.skipped = batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the stream: the batches that the trainer received. Small, and cheap at every step.
@@ -338,18 +389,20 @@ class DataLoader(TorchDataLoader[T_co]):
         True
         """
         seed = self._resolved_seed() if self.seeding != "torch" else None
-        parts = self._place.parts()
+        parts = self._shared.place.parts()
         if parts is None:
             parts = self._parts_between_epochs()
-        return self._place.state_dict(seed, self.batch_size, parts)
+        state = self._shared.place.state_dict(seed, self.batch_size, parts)
+        return state if self._ranks is None else state | {"world_size": self._ranks.world_size}
 
     def _parts_between_epochs(self) -> dict[str, Any]:
         draws = TorchDraws() if self.seeding == "torch" else None
         sampler = None
         if not self._is_iterable:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), None)
-            sampler.is_position = self._has_moving_sampler
-        return EpochProgress(self._place.epoch, 0, sampler, None, draws).saved()
+            sampler.is_position = self._shared.has_moving_sampler
+        iterable = {} if self._shared.iterable is None else {"iterable": self._shared.iterable}
+        return EpochProgress(self._shared.place.epoch, 0, sampler, None, draws).saved() | iterable
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state, with the same or another number of workers. Nothing that was received is made again.
@@ -358,9 +411,11 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> state = loader.state_dict()
         >>> loader.load_state_dict(state)
         """
-        self._place, seed = Place.from_state(state, self.batch_size)
+        self._shared.place, seed = Place.from_state(state, self.batch_size, self._ranks)
+        if self._ranks is not None:
+            self._ranks.start = self._shared.place.start
         if seed is not None and self.seed is None:
-            self._drawn_seed = seed
+            self._shared.drawn_seed = seed
         # A persistent iterator begins again from this place.
         self._end_native()
 
@@ -380,7 +435,7 @@ class DataLoader(TorchDataLoader[T_co]):
             return self._native_loader
         self._end_native()
         self._native_loader = NativeLoader.of(self)
-        if self._native_loader is not None:
+        if self._native_loader is not None and self._native_loader.is_native:
             self._say(
                 "native",
                 "%s runs natively, without worker processes; native=False turns this off",
@@ -390,19 +445,8 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _end_native(self) -> None:
         native, self._native_loader = self._native_loader, None
-        if native is not None:
+        if native is not None and not native.is_in_use:
             native.close()
-
-    def _refuse_native_options(self) -> None:
-        given = {
-            "order": self.order != "strict",
-            "cache": self.cache is not None,
-            "share": self.share is not False,
-            "metrics": self.metrics is not None,
-        }
-        wrong = [name for name, is_given in given.items() if is_given]
-        if wrong:
-            raise PlanError(f"{', '.join(wrong)}: this needs a dataset that runs natively; it is {self.explain()}")
 
     def snapshot(self) -> Snapshot:
         """Return all counters of the workers that were started last, or of the native loader.
@@ -416,26 +460,33 @@ class DataLoader(TorchDataLoader[T_co]):
         """
         if self._native_loader is not None:
             return self._native_loader.snapshot()
-        if self._last_engine is None:
+        if self._shared.last_engine is None:
             raise RuntimeError("there are no counters yet: begin an epoch with num_workers > 0")
-        counters: Snapshot = self._last_engine.snapshot()
+        counters: Snapshot = self._shared.last_engine.snapshot()
         return counters
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address and port at which metrics are served, while there are workers.
+
+        >>> loader = feedline.torch.DataLoader(range(8), num_workers=1, metrics="127.0.0.1:0")
+        >>> loader.metrics_address is None
+        True
+        """
+        if self._native_loader is not None:
+            return self._native_loader.loader.metrics_address
+        engine = self._shared.last_engine
+        return None if engine is None else engine.metrics_address
 
     def _say(self, topic: str, message: str, *values: Any) -> None:
         """Log a warning, once for each topic."""
-        if topic not in self._said:
-            self._said.add(topic)
+        if topic not in self._shared.said:
+            self._shared.said.add(topic)
             _log.warning(message, *values)
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the arguments and the place in the stream, without workers."""
-        own = {
-            "_iterator": None,
-            "_native_loader": None,
-            "_last_engine": None,
-            "_place": self._place.copy(),
-            "_said": set(self._said),
-        }
+        own = {"_iterator": None, "_native_loader": None, "_shared": self._shared.copy()}
         return self.__dict__ | own
 
 
@@ -449,7 +500,8 @@ def _own_cores() -> int:
 
 
 def _length(dataset: Any) -> int:
+    """Return the length, or a large number if there is none. Any error means that: torch does not ask every dataset."""
     try:
         return len(dataset)
-    except TypeError:
+    except Exception:
         return _UNKNOWN_LENGTH

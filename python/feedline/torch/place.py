@@ -7,10 +7,12 @@ from typing import Any
 from feedline.arguments import short
 from feedline.errors import StateError
 from feedline.torch.progress import EpochProgress
+from feedline.torch.rank_sampler import RankSampler
 
 _FORMAT = 1
-_PARTS = ("sampler", "iterable", "torch")
-"""The states of the sampler, of an iterable dataset, and of torch's generator for ``seeding="torch"``."""
+_PARTS = ("sampler", "iterable", "torch", "start")
+"""The states of the sampler, of an iterable dataset, and of torch's generator for ``seeding="torch"``; the position
+from which on ranks divide the epoch."""
 
 
 class Place:
@@ -36,6 +38,12 @@ class Place:
     def is_next(self, epoch: int) -> bool:
         """Return whether the next iterator begins or continues ``epoch`` anyway."""
         return epoch == self._next[0]
+
+    @property
+    def start(self) -> int:
+        """The position from which on ranks divide the epoch of the next iterator."""
+        parts = self._next[2] or {}
+        return int(parts.get("start", 0))
 
     @property
     def batches(self) -> int:
@@ -77,14 +85,22 @@ class Place:
         }
 
     @staticmethod
-    def from_state(state: Any, batch_size: int | None) -> tuple[Place, int | None]:
-        """Return the place of a state, and its seed. Batches are counted anew for another batch size."""
+    def from_state(state: Any, batch_size: int | None, ranks: RankSampler | None) -> tuple[Place, int | None]:
+        """Return the place of a state, and its seed. Batches are counted anew for another batch size or world size."""
         if not isinstance(state, dict) or state.get("feedline_torch") != _FORMAT:
             raise StateError(f"{short(state)} is no state of a feedline.torch.DataLoader")
         try:
             epoch, batches, old_size, seed = (state[name] for name in ("epoch", "batches", "batch_size", "seed"))
         except KeyError as error:
             raise StateError(f"the state has no {error}") from None
+        parts = {name: state[name] for name in _PARTS if name in state}
+        if ranks is None and "world_size" in state:
+            raise StateError(
+                f"the state is that of one of {state['world_size']} ranks; give rank and world_size (1 for one process)"
+            )
+        start = None if ranks is None else ranks.next_start(state)
+        if start is not None:
+            return Place(epoch, 0, parts | {"start": start}), seed
         if batches and old_size != batch_size:
             samples = batches * old_size if old_size and batch_size else 1
             if not old_size or not batch_size or samples % batch_size or "iterable" in state:
@@ -93,4 +109,4 @@ class Place:
                     "continue with the old batch size until the end of the epoch"
                 )
             batches = samples // batch_size
-        return Place(epoch, batches, {name: state[name] for name in _PARTS if name in state}), seed
+        return Place(epoch, batches, parts), seed

@@ -102,11 +102,6 @@ class WorkerStarter:
         return process
 
 
-def start_worker(context: BaseContext, config: WorkerConfig) -> WorkerProcess:
-    """Start one worker. For several workers of one dataset, use one :class:`WorkerStarter`."""
-    return WorkerStarter(context, config).start(config.worker_id)
-
-
 def choose_context(wanted: str | BaseContext | None) -> BaseContext:
     """Return the context of ``multiprocessing_context``, or choose one for ``None`` and ``"auto"``.
 

@@ -19,8 +19,10 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from feedline import _feedline
+from feedline.torch.rank_sampler import RankSampler
 from feedline.torch.sampler_state import decoded, encoded
-from feedline.torch.worker.seeding import GeneratorStates, sample_seeder
+from feedline.torch.worker.seeding import GeneratorStates
+from feedline.worker.seeding import sample_seeder
 
 _SAMPLER_INDEX = (1 << 48) - 1
 """The seed of the sampler is that of this sample, which no dataset has."""
@@ -109,5 +111,7 @@ def _draws_once(sampler: Any) -> bool:
     """Return whether a sampler uses global generators before its first index only."""
     if type(sampler) is BatchSampler:
         return _draws_once(sampler.sampler)
+    if type(sampler) is RankSampler:
+        return True
     # RandomSampler draws a seed for a generator of its own.
     return type(sampler) in (SequentialSampler, RandomSampler, DistributedSampler, _InfiniteConstantSampler)

@@ -6,10 +6,11 @@ gets a signal, also while user code runs, so a stuck worker answers, too.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
+import signal
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,21 +39,38 @@ def worker_stack(native: _feedline.GivenLoader, number: int, worker: WorkerProce
     """Return the Python stack of a worker, innermost call first. Empty if it does not answer."""
     start, text = 0, native.stacks(number, 0)
     # A worker that has not said hello would be killed by the signal.
-    if text is None or not worker.process.is_alive():
+    if text is None:
         return ""
     while text:
         start += len(text)
         text = native.stacks(number, start)
-    pid = worker.process.pid
-    assert pid is not None, "a process that is alive has a number"
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, STACK_SIGNAL)
+    if not _send_stack_signal(worker.process):
+        return ""
     deadline = time.monotonic() + _WAIT_SECONDS
     written = b""
     while not written.endswith(b"\n") and time.monotonic() < deadline:
         time.sleep(0.002)
         written = native.stacks(number, start) or b""
     return written.decode(errors="replace")
+
+
+def _send_stack_signal(process: BaseProcess) -> bool:
+    """Send the signal, unless the process has ended. Another process may have its number by then."""
+    assert process.pid is not None, "the process was started"
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:  # It has ended, or the system has no such descriptors.
+        return False
+    try:
+        # Alive after the descriptor was opened: the descriptor is that of the worker.
+        if not process.is_alive():
+            return False
+        signal.pidfd_send_signal(descriptor, STACK_SIGNAL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def user_line(stack: str, dataset: Any) -> CodeLine | None:

@@ -24,8 +24,9 @@ from feedline import _feedline
 from feedline.torch.device import DevicePrefetcher, prefetch
 from feedline.torch.loader import DataLoader
 from feedline.torch.trainers import OWN_ARGUMENTS, WORKER_ARGUMENTS, rebuilt
-from feedline.torch.worker.seeding import preserved_generators, sample_seeder
+from feedline.torch.worker.seeding import preserved_generators
 from feedline.types import Snapshot
+from feedline.worker.seeding import sample_seeder
 
 _ERASING = 1 << 44
 """The seeds of random erasing are those of samples from here on, which no dataset has: one for each batch."""
@@ -122,7 +123,7 @@ class _Prefetching(PrefetchLoader):
         erase: Callable[[torch.Tensor], torch.Tensor] = self.random_erasing
         if self.loader.seeding != "sample":
             return erase(images)
-        place = self.loader._place
+        place = self.loader._shared.place
         seeds = _feedline.SampleSeeds(self.loader._resolved_seed())
         seeds.begin(place.epoch)
         with preserved_generators():

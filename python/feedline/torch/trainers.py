@@ -19,9 +19,9 @@ from feedline.torch.loader import DataLoader
 OWN_ARGUMENTS = [
     name
     for name in inspect.signature(DataLoader.__init__).parameters
-    if name not in inspect.signature(TorchDataLoader.__init__).parameters
+    if name not in {*inspect.signature(TorchDataLoader.__init__).parameters, "rank", "world_size"}
 ]
-"""The arguments of Feedline's class that torch's does not have."""
+"""The arguments of Feedline's class that torch's does not have. The sampler of a loader has its rank already."""
 WORKER_ARGUMENTS = (
     "num_workers",
     "collate_fn",
@@ -111,7 +111,7 @@ class TrainerMixin:
 def _like(base: Any, loader: DataLoader[Any]) -> DataLoader[Any]:
     """Return a loader with the dataset and the batches of ``base``, and the other arguments of ``loader``."""
     made = rebuilt(base, {name: getattr(loader, name) for name in (*WORKER_ARGUMENTS, *OWN_ARGUMENTS)})
-    made._drawn_seed = loader._drawn_seed
+    made._shared.drawn_seed = loader._shared.drawn_seed
     return made
 
 

@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from feedline.arguments import whole
-from feedline.torch.worker.item import index_id
 from feedline.torch.loader import DataLoader
+from feedline.torch.worker.item import index_id
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,11 @@ def _copy(loader: DataLoader[Any], seed: int, workers: int) -> DataLoader[Any]:
     # Not by the constructor: the sampler and the batch sampler are those of the loader, whatever they are.
     made = copy.copy(loader)
     made.__dict__ |= copy.copy(loader).__getstate__()
-    made.num_workers, made._drawn_seed, made.native = workers, seed, False
+    # Other orders, caches and shared samples are checked by `feedline verify` on plans.
+    made.order, made.cache, made.share, made.metrics = "strict", None, False, None
+    if workers == 0:
+        made.worker_type = "process"
+    made.num_workers, made._shared.drawn_seed, made.native = workers, seed, False
     object.__setattr__(made, "persistent_workers", False)
     made.prefetch_factor = 2 if workers else None
     made._DataLoader__multiprocessing_context = loader.multiprocessing_context if workers else None
@@ -165,7 +169,8 @@ def _once(loader: DataLoader[Any], seed: int, epoch: int, count: int) -> str | N
     for wanted in itertools.islice(sampler._sampling(sampler._begin_epoch()), count):
         expected += [index_id(index) % 2**62 for index in (wanted if loader._auto_collation else [wanted])]
     engine = _copy(loader, seed, 2)
-    engine.__dict__ |= {"dataset": _Indices(), "collate_fn": default_collate if loader._auto_collation else int}
+    collate = default_collate if loader._auto_collation else int
+    engine.__dict__ |= {"dataset": _Indices(), "collate_fn": collate, "worker_type": "process"}
     engine.set_epoch(epoch)
     found: list[int] = []
     for batch in itertools.islice(engine, count):

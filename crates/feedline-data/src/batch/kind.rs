@@ -172,6 +172,11 @@ impl FieldTypes {
         }
     }
 
+    /// Removes a field.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(field, _)| &**field != name);
+    }
+
     /// All fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Kind)> {
         self.0.iter().map(|(name, kind)| (name, kind))

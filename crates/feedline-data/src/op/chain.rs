@@ -16,12 +16,14 @@ pub struct OpChain {
     ops: Vec<PlannedOp>,
     loaded: FieldTypes,
     seed: Seed,
+    reads_key: bool,
 }
 
 impl OpChain {
     /// A chain over the `loaded` fields, with draws from `seed`.
     pub(crate) fn new(ops: Vec<PlannedOp>, loaded: FieldTypes, seed: Seed) -> Self {
-        Self { ops, loaded, seed }
+        let reads_key = ops.iter().any(|op| op.op().reads_key());
+        Self { ops, loaded, seed, reads_key }
     }
 
     /// The ops in order.
@@ -34,10 +36,15 @@ impl OpChain {
         &self.loaded
     }
 
+    /// Whether an op reads the key of the sample. Whoever loads a sample then sets its field `key`.
+    pub fn reads_key(&self) -> bool {
+        self.reads_key
+    }
+
     /// The random numbers of op number `op` for a sample.
     pub fn draw(&self, op: usize, request: SampleRequest) -> Draw {
         let key = StreamKey::new(self.seed, request.epoch, Purpose::Op(op as u32));
-        Draw::new(key, request.id, request.occurrence)
+        Draw::new(key, request)
     }
 
     /// The ops after op number `op`, for one sample.

@@ -65,7 +65,8 @@ impl Op for DecodeImage {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         for (field, kind) in self.on.kinds(types)? {
-            if kind != Kind::Bytes {
+            // The result of a function may be bytes. That is checked at run time.
+            if !matches!(kind, Kind::Bytes | Kind::Any) {
                 return Err(CheckError::Needs { needs: "encoded bytes", field, has: kind });
             }
             let mode = self.mode_of(&field);

@@ -91,6 +91,24 @@ pub trait Op: Send + Sync + Debug {
         false
     }
 
+    /// Whether it reads the key of the sample, as the text field `key`.
+    fn reads_key(&self) -> bool {
+        false
+    }
+
+    /// Ends what the op has started outside this process, such as other processes. It starts them again when it runs again.
+    fn release(&self) {}
+
+    /// A hash of the code that a user gave to the op. It is part of the keys of caches and of shared runs, but not of states.
+    fn code_hash(&self) -> Option<String> {
+        None
+    }
+
+    /// The parameters for another process of this user on this machine, if they differ from those in a written plan.
+    fn carried(&self) -> Option<Result<toml::Table, String>> {
+        None
+    }
+
     /// Why a plan with this op cannot be written down, if it cannot.
     fn unserialisable(&self) -> Option<String> {
         None

@@ -58,15 +58,33 @@ impl PlannedOp {
         format!("{} {}", self.name, toml::to_string(&self.params).expect("a table is valid TOML"))
     }
 
+    /// The parameters and the code of the user in it, as text. Equal texts mean equal results in other processes, too.
+    pub fn code_text(&self) -> String {
+        format!("{} {}", self.fingerprint_text(), self.op.code_hash().unwrap_or_default())
+    }
+
     /// The op as a table of a plan.
     pub fn table(&self) -> Result<toml::Table, UnwritableOp> {
         if let Some(why) = self.op.unserialisable() {
             return Err(UnwritableOp { op: self.name.to_string(), why });
         }
+        Ok(self.with_name(self.params.clone()))
+    }
+
+    /// The op as a table for another process of this user on this machine, which takes the functions of this program.
+    pub fn handed_over(&self) -> Result<toml::Table, UnwritableOp> {
+        match self.op.carried() {
+            None => self.table(),
+            Some(Ok(params)) => Ok(self.with_name(params)),
+            Some(Err(why)) => Err(UnwritableOp { op: self.name.to_string(), why }),
+        }
+    }
+
+    fn with_name(&self, params: toml::Table) -> toml::Table {
         let mut table = toml::Table::new();
         table.insert("op".to_owned(), self.name.to_string().into());
-        table.extend(self.params.clone());
-        Ok(table)
+        table.extend(params);
+        table
     }
 
     /// Checks the op in its place before the ops `later`, and sets the kinds of the fields after it.

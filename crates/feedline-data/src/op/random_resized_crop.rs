@@ -117,7 +117,7 @@ impl Op for RandomResizedCrop {
 mod tests {
     use super::*;
     use feedline_order::random::{Purpose, StreamKey};
-    use feedline_order::{Epoch, Occurrence, SampleId, Seed};
+    use feedline_order::{Epoch, Occurrence, SampleId, SampleRequest, Seed};
 
     #[test]
     fn crops_lie_inside_and_have_the_requested_area_and_aspect() {
@@ -129,8 +129,11 @@ mod tests {
             on: On::default(),
         };
         let key = StreamKey::new(Seed(1), Epoch(0), Purpose::Op(1));
+        let draw = |id| {
+            Draw::new(key, SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) })
+        };
         for id in 0..2000 {
-            let rect = op.rect(&Draw::new(key, SampleId(id), Occurrence(0)), 500, 375);
+            let rect = op.rect(&draw(id), 500, 375);
             assert!(rect.left + rect.width <= 500 && rect.top + rect.height <= 375);
             let area = f64::from(rect.width * rect.height) / (500.0 * 375.0);
             assert!((0.07..=1.0).contains(&area), "area {area}");
@@ -138,7 +141,7 @@ mod tests {
             assert!((0.73..=1.36).contains(&aspect), "aspect {aspect}");
         }
         for (width, height) in [(1, 1), (1, 1000), (1000, 1), (3, 2)] {
-            let rect = op.rect(&Draw::new(key, SampleId(0), Occurrence(0)), width, height);
+            let rect = op.rect(&draw(0), width, height);
             assert!(rect.width >= 1 && rect.height >= 1, "{rect:?}");
             assert!(rect.left + rect.width <= width && rect.top + rect.height <= height, "{rect:?}");
         }

@@ -70,7 +70,7 @@ impl Plan {
             first.map(|(address, _)| address).unwrap_or_default(),
         ];
         parts.extend(self.loaded().iter().map(|(name, _)| name.to_string()));
-        parts.extend(self.ops()[..cut.0].iter().map(PlannedOp::fingerprint_text));
+        parts.extend(self.ops()[..cut.0].iter().map(PlannedOp::code_text));
         Fingerprint(xxh3_128(parts.join("\u{0}").as_bytes()))
     }
 

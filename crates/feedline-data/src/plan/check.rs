@@ -13,7 +13,7 @@ use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, RunConfig, Settings, Shuffle, limits};
 use crate::batch::{BatchLayout, FieldTypes, Kind};
 use crate::dtype::Dtype;
-use crate::op::{OpChain, PlannedOp};
+use crate::op::{OpChain, PlannedOp, UnwritableOp};
 use crate::source::Source;
 
 /// A plan in which source, ops and settings fit together.
@@ -182,7 +182,19 @@ impl Plan {
 
     /// The plan as a document.
     pub fn document(&self) -> Result<Document, PlanError> {
-        let ops: Result<Vec<_>, PlanError> = self.ops().iter().map(|op| Ok(op.table()?)).collect();
+        self.document_with(PlannedOp::table)
+    }
+
+    /// The plan as a document for another process of this user on this machine. Unlike a written plan it may have any function.
+    pub fn handed_over(&self) -> Result<Document, PlanError> {
+        self.document_with(PlannedOp::handed_over)
+    }
+
+    fn document_with(
+        &self,
+        table: impl Fn(&PlannedOp) -> Result<toml::Table, UnwritableOp>,
+    ) -> Result<Document, PlanError> {
+        let ops: Result<Vec<_>, PlanError> = self.ops().iter().map(|op| Ok(table(op)?)).collect();
         Ok(Document {
             source: self.source.spec()?,
             ops: ops?,

@@ -81,7 +81,8 @@ impl Plan {
         let fields = self.produced().join("\u{0}");
         let values = self.fingerprints().values.to_string();
         let blocks = self.segment_blocks().map_or(0, |blocks| blocks.hash());
-        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}").as_bytes()))
+        let code = self.code();
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields} {code}").as_bytes()))
     }
 
     /// Ranks with an equal key can be served by one run.
@@ -90,8 +91,13 @@ impl Plan {
         let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
         let world = self.config().rank.world;
         Fingerprint(xxhash_rust::xxh3::xxh3_128(
-            format!("{order} {batch_size} {drop_last} {world} {fields}").as_bytes(),
+            format!("{order} {batch_size} {drop_last} {world} {fields} {}", self.code()).as_bytes(),
         ))
+    }
+
+    /// Hashes of the functions in the plan.
+    fn code(&self) -> String {
+        self.ops().iter().filter_map(|op| op.op().code_hash()).collect::<Vec<_>>().join(" ")
     }
 
     /// The division into segments, without the choice of samples.

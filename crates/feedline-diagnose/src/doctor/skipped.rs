@@ -48,6 +48,10 @@ impl Op for Skipped {
             fn is_random(&self) -> bool;
             fn fires(&self, draw: &Draw) -> bool;
             fn runs_anywhere(&self) -> bool;
+            fn reads_key(&self) -> bool;
+            fn release(&self);
+            fn code_hash(&self) -> Option<String>;
+            fn carried(&self) -> Option<Result<toml::Table, String>>;
             fn unserialisable(&self) -> Option<String>;
             fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)>;
             fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need>;

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use feedline_data::batch::Sample;
+use feedline_data::batch::{Sample, Value};
 use feedline_data::failure::chain;
 use feedline_data::memory::{Cancel, Workspace};
 use feedline_data::op::{ChainObserver, FailedOp, OpRange};
@@ -170,6 +170,9 @@ impl Definition {
                 metrics: &self.metrics,
             });
             loaded.map_err(|error| chain(&error))?;
+            if self.plan.chain().reads_key() {
+                sample.put("key", Value::Text(self.plan.source().key(request.id).into_owned()));
+            }
             // Stage 0 is the loaded sample, stage n is after op n.
             each(0, &sample);
             let all = 0..self.plan.ops().len();

@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use feedline_data::cut::Cut;
 use feedline_data::plan::Fingerprint;
 use feedline_memory::RwLock;
 
@@ -88,6 +89,22 @@ impl Memories {
     pub(crate) fn shelf(&self, Fingerprint(prefix): Fingerprint) -> Arc<MemoryShelf> {
         let Ok(shelf) = self.0.get(prefix, || Ok::<_, Infallible>(MemoryShelf::default()));
         shelf
+    }
+}
+
+/// A memory cache that outlives its run, for a run that follows it with the same source and ops.
+#[derive(Debug, Default)]
+pub struct KeptCache {
+    /// The cut at which samples are cached, once it is known.
+    pub(crate) cut: OnceLock<Cut>,
+    shelf: OnceLock<(Fingerprint, Arc<MemoryShelf>)>,
+}
+
+impl KeptCache {
+    /// The records of samples with a prefix. Runs with another prefix have none in common.
+    pub(crate) fn shelf(&self, prefix: Fingerprint) -> Arc<MemoryShelf> {
+        let (kept, shelf) = self.shelf.get_or_init(|| (prefix, Arc::default()));
+        if *kept == prefix { Arc::clone(shelf) } else { Arc::default() }
     }
 }
 

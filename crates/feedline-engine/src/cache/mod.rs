@@ -7,6 +7,6 @@ mod memory;
 pub(crate) mod record;
 mod shelf;
 
-pub use memory::Memories;
+pub use memory::{KeptCache, Memories};
 pub(crate) use memory::MemoryShelf;
 pub use shelf::Shelf;

@@ -100,6 +100,16 @@ impl GivenLoader {
         self.run.seek(crate::state::Cursor::default());
     }
 
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The epoch of the last request.
+    pub fn epoch(&self) -> Epoch {
+        self.visits.lock().epoch()
+    }
+
     /// The supply, which knows the form of the samples.
     pub fn supply(&self) -> &MakingSupply {
         &self.supply

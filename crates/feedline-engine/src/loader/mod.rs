@@ -4,6 +4,7 @@
 //! cuts them out of shared segments. A [`GivenLoader`] prepares batches that a sampler outside the engine chooses.
 
 mod arrival_recorder;
+mod batch_mapper;
 mod cutter;
 mod deliverer;
 mod feed;
@@ -14,6 +15,7 @@ mod segment_deliverer;
 mod stream;
 mod visits;
 
+pub use batch_mapper::{BatchFunction, BatchPlace};
 pub use deliverer::{Delivered, Deliverer, Open};
 pub use feed::{Connect, Feed, LocalFeed, Segment, SegmentMemory};
 pub use given::{ChosenBatch, GivenLoader};

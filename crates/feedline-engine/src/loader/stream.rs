@@ -8,7 +8,7 @@
 //! failed. The state describes what the consumer has received.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use feedline_data::plan::Plan;
@@ -16,6 +16,7 @@ use feedline_memory::{Mutex, MutexGuard};
 use feedline_order::Epoch;
 
 use super::arrival_recorder::ArrivalRecorder;
+use super::batch_mapper::{BatchFunction, BatchFunctions, BatchMapper};
 use super::deliverer::{Deliverer, Open};
 use super::feed::Connect;
 use super::progress::{Iteration, Next, Progress, Stage};
@@ -25,6 +26,9 @@ use crate::machine::Machine;
 use crate::run::{Run, RunContext, context_for, keep_costs};
 use crate::state::{Received, SavedState};
 use crate::supply::{Supply, supply_for};
+
+/// Upper limit of threads that map batches.
+const MAX_MAPPERS: usize = 4;
 
 /// A stream of batches.
 pub struct Loader {
@@ -38,6 +42,8 @@ pub struct Loader {
     own: Option<Open>,
     /// The order of delivery, if it is decided while the plan runs.
     pub(super) arrivals: Option<ArrivalRecorder>,
+    /// Functions that its batches go through.
+    batch_functions: OnceLock<BatchFunctions>,
     progress: Mutex<Progress>,
     /// Held while a run starts or a node is contacted, so that two consumers do not start two runs. While a node is contacted,
     /// `progress` is free, so readers of the state do not wait.
@@ -126,6 +132,7 @@ impl Loader {
             node: None,
             own: None,
             arrivals: plan.is_in_arrival_order().then(|| ArrivalRecorder::new(&plan)),
+            batch_functions: OnceLock::new(),
             plan,
             progress: Mutex::new(progress),
             starting: Mutex::default(),
@@ -133,9 +140,30 @@ impl Loader {
         }
     }
 
+    /// Lets all batches go through functions, one after the other. Called once, before the first batch.
+    pub fn map_batches(&self, functions: Vec<Arc<dyn BatchFunction>>) {
+        let batch_size = self.plan.settings().batch_size as u64;
+        let threads = self.plan.config().num_workers.count().clamp(1, MAX_MAPPERS);
+        let functions = BatchFunctions { functions: functions.into(), rank: self.plan.config().rank, batch_size, threads };
+        self.batch_functions.set(functions).unwrap_or_else(|_| unreachable!("the caller sets them once"));
+    }
+
+    /// The deliverer, or one that maps its batches.
+    fn mapping(&self, run: Arc<dyn Deliverer>, received: &Received) -> Result<Arc<dyn Deliverer>, Error> {
+        match self.batch_functions.get() {
+            None => Ok(run),
+            Some(functions) => Ok(Arc::new(BatchMapper::start(run, functions.clone(), received)?)),
+        }
+    }
+
     /// Whether the samples come from shared segments. Then this loader prepares none itself.
     pub fn is_shared(&self) -> bool {
         self.supply.is_none()
+    }
+
+    /// The resources that it may use.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// The plan of this stream.
@@ -363,6 +391,7 @@ impl Loader {
             }
             None => self.start(&progress)?,
         };
+        let run = self.mapping(run, &progress.received)?;
         progress.run = Some(Arc::clone(&run));
         Ok(Some(run))
     }

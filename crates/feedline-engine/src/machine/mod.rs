@@ -10,7 +10,7 @@ use feedline_data::private_files::CacheFolder;
 
 pub use cores::{CoreClaim, Cores, Permit};
 
-use crate::cache::Memories;
+use crate::cache::{KeptCache, Memories};
 
 /// The resources of a machine.
 #[derive(Clone, Debug, Default)]
@@ -27,4 +27,6 @@ pub struct Machine {
     pub share: Arc<MachineShare>,
     /// Samples in memory that several runs share. Without it each run caches for itself.
     pub memories: Option<Arc<Memories>>,
+    /// Samples in memory that the next run of the same loader takes over. Only for runs with the same source and ops.
+    pub kept_cache: Option<Arc<KeptCache>>,
 }

@@ -279,6 +279,9 @@ impl Run {
         shared.has_tasks.notify_all();
         shared.has_batch.notify_all();
         let left = self.threads.join_within(CLOSE_TIME);
+        for op in shared.plan.ops() {
+            op.op().release();
+        }
         shared.free_unused_slabs();
         if left > 0 {
             tracing::warn!(threads = left, "closed while an op was still running; its thread will end by itself");

@@ -30,3 +30,4 @@ pub use context::RunContext;
 pub(crate) use context::{context_for, keep_costs};
 pub use handle::{Delivery, Run};
 pub(crate) use stuck::Stuck;
+pub(crate) use threads::Threads;

@@ -350,6 +350,9 @@ impl Preparer {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, request, place),
             other => self.failure(request, place, Box::new(other)),
         })?;
+        if plan.chain().reads_key() {
+            sample.put("key", Value::Text(plan.source().key(request.id).into_owned()));
+        }
         report.read += self.books.loaded(work_hint, cut, plan.chain(), request);
         // For the same reason the ops before the cut of the cache must not skip pixels that this epoch does not need.
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };

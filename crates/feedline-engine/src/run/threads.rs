@@ -8,7 +8,7 @@ use feedline_memory::{Condvar, Mutex};
 
 /// The threads of a run, and the number of threads that still run.
 #[derive(Debug)]
-pub(super) struct Threads {
+pub(crate) struct Threads {
     handles: Mutex<Vec<JoinHandle<()>>>,
     alive: Arc<Alive>,
 }
@@ -30,12 +30,12 @@ impl Drop for Ending {
 }
 
 impl Threads {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { handles: Mutex::default(), alive: Arc::default() }
     }
 
     /// Starts a thread. Also joins threads that have ended, because their stacks are freed only then.
-    pub(super) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub(crate) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         *self.alive.count.lock() += 1;
         // Made before the spawn: if the spawn fails, dropping the closure corrects the count.
         let ending = Ending(Arc::clone(&self.alive));
@@ -53,7 +53,7 @@ impl Threads {
     }
 
     /// Waits up to `limit` for all threads to end. Returns how many still run; these are left to end alone.
-    pub(super) fn join_within(&self, limit: Duration) -> usize {
+    pub(crate) fn join_within(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         let mut count = self.alive.count.lock();
         while *count > 0 {

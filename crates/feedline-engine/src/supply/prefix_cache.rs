@@ -27,7 +27,7 @@ use feedline_memory::Mutex;
 use feedline_order::{Ordinal, SampleRequest};
 
 use crate::cache::record::{self, Resume};
-use crate::cache::{Memories, MemoryShelf, Shelf};
+use crate::cache::{KeptCache, Memories, MemoryShelf, Shelf};
 use crate::machine::Machine;
 use crate::metrics::{Metrics, OpTotals, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
@@ -43,8 +43,8 @@ const MEASURED_SHARE: u64 = 8;
 pub(super) struct PrefixCache {
     plan: Arc<Plan>,
     inner: Arc<dyn Supply>,
-    /// The cut at which samples are cached, once it is known.
-    cut: OnceLock<Cut>,
+    /// The cut at which samples are cached, once it is known, and the records of a run alone.
+    kept: Arc<KeptCache>,
     /// The records in memory, once the cut is known.
     memory: OnceLock<Arc<MemoryShelf>>,
     memory_limit: u64,
@@ -84,9 +84,9 @@ impl Disk {
 impl PrefixCache {
     /// A cache around `inner` for the samples of `plan`.
     pub(super) fn new(plan: Arc<Plan>, inner: Arc<dyn Supply>, config: &CacheConfig, machine: &Machine) -> Self {
-        let cut = OnceLock::new();
+        let kept = machine.kept_cache.clone().unwrap_or_default();
         if let Some(form) = config.form {
-            cut.get_or_init(|| plan.cut_of(form));
+            kept.cut.get_or_init(|| plan.cut_of(form));
         }
         let disk = config.disk.zip(machine.cache_folder.as_ref()).map(|(limit, folder)| Disk {
             shelf: OnceLock::new(),
@@ -98,7 +98,7 @@ impl PrefixCache {
         Self {
             plan,
             inner,
-            cut,
+            kept,
             memory: OnceLock::new(),
             memory_limit: config.ram.map_or(0, |ram| ram.0),
             memories: machine.memories.clone(),
@@ -108,7 +108,7 @@ impl PrefixCache {
 
     /// The cut. If the plan does not name it, the cut that saves the most time per byte. `None` until enough samples are measured.
     fn cut(&self, metrics: &Metrics) -> Option<Cut> {
-        if let Some(cut) = self.cut.get() {
+        if let Some(cut) = self.kept.cut.get() {
             return Some(*cut);
         }
         // Number of ops that may be cached. The candidates are the cuts from 0 to this number.
@@ -131,7 +131,7 @@ impl PrefixCache {
             }
         }
         // Another thread may have decided first. All threads use the one that was stored.
-        let cut = *self.cut.get_or_init(|| best.1);
+        let cut = *self.kept.cut.get_or_init(|| best.1);
         tracing::info!(form = self.plan.form_of(cut), "chose what the cache keeps");
         Some(cut)
     }
@@ -151,10 +151,10 @@ impl PrefixCache {
 
     /// The records in memory, if memory may be used.
     fn memory(&self) -> Option<&MemoryShelf> {
-        let cut = *self.cut.get().filter(|_| self.memory_limit > 0)?;
+        let cut = *self.kept.cut.get().filter(|_| self.memory_limit > 0)?;
         let shelf = self.memory.get_or_init(|| {
-            let common = |memories: &Arc<Memories>| memories.shelf(self.plan.prefix_fingerprint(cut));
-            let shelf = self.memories.as_ref().map_or_else(Arc::default, common);
+            let prefix = self.plan.prefix_fingerprint(cut);
+            let shelf = self.memories.as_ref().map_or_else(|| self.kept.shelf(prefix), |common| common.shelf(prefix));
             shelf.widen(self.memory_limit);
             shelf
         });
@@ -167,14 +167,14 @@ impl PrefixCache {
 
     /// Whether a sample is cached, as far as known without reading it.
     fn has(&self, request: SampleRequest) -> bool {
-        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(request.id.0));
+        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.kept.cut.get()?).has(request.id.0));
         self.is_in_memory(request) || on_disk().unwrap_or(false)
     }
 
     /// Whether new samples can be cached.
     fn has_room(&self) -> bool {
         let on_disk = self.disk.as_ref().is_some_and(|disk| !disk.is_full.load(Ordering::Relaxed));
-        self.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
+        self.kept.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
     }
 
     /// The stamp of a sample's files. 0 if no record outlives the run: then none is needed, and reading one may open the files.
@@ -267,7 +267,7 @@ impl Supply for PrefixCache {
         match tasks {
             tasks if tasks.is_empty() => {}
             // Until the cut is known, ops must run here, because their costs decide it.
-            tasks if self.has_room() || self.cut.get().is_none() => self.inner.request_whole(tasks, ready),
+            tasks if self.has_room() || self.kept.cut.get().is_none() => self.inner.request_whole(tasks, ready),
             tasks => self.inner.request(tasks, ready),
         }
     }
@@ -325,7 +325,7 @@ impl Supply for PrefixCache {
         }
         metrics.cache.add_miss();
         // A seek index is only useful in the record of an encoded picture. A decoded one is never read in parts.
-        let is_encoded = self.cut.get() == Some(&Cut(0));
+        let is_encoded = self.kept.cut.get() == Some(&Cut(0));
         let is_whole = reading == Reading::Complete;
         if is_whole && !is_encoded {
             loading.reading = Reading::Plain;

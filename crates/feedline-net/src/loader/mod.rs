@@ -9,4 +9,4 @@ mod serve;
 mod stats;
 
 pub use serve::{MetricsError, serve};
-pub use stats::LoaderStats;
+pub use stats::{LoaderStats, Observed};

@@ -6,9 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_engine::loader::Loader;
-
-use super::LoaderStats;
+use super::{LoaderStats, Observed};
 use crate::http::{HttpError, HttpServer, Routes};
 
 /// A name that may stand in place of a loopback address.
@@ -33,11 +31,11 @@ pub enum MetricsError {
 }
 
 /// Starts to serve the metrics of a loader.
-pub fn serve(loader: Arc<Loader>, address: &str) -> Result<HttpServer, MetricsError> {
+pub fn serve(loader: Arc<dyn Observed>, address: &str) -> Result<HttpServer, MetricsError> {
     let numeric = address.strip_prefix(THIS_MACHINE).map(|port| format!("127.0.0.1:{port}"));
     let listen = numeric.as_deref().unwrap_or(address).parse();
     let listen: SocketAddr = listen.map_err(|_| MetricsError::Address { given: address.to_owned() })?;
-    let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&loader)));
+    let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&*loader)));
     let server = server.map_err(|error| match error {
         // Two ranks with one port is the usual mistake, so it gets a message of its own.
         HttpError::Listen { listen, ref source } if source.kind() == io::ErrorKind::AddrInUse => {

@@ -2,11 +2,53 @@
 //!
 //! In: a loader. Out: plain data, and Prometheus metrics. Every metric is derived from the snapshot.
 
-use feedline_engine::loader::Loader;
+use feedline_data::plan::Plan;
+use feedline_engine::loader::{GivenLoader, Loader};
 use feedline_engine::metrics::{QueueSnapshot, Snapshot, StoreSnapshot};
+use feedline_order::Epoch;
 use serde::Serialize;
 
 use crate::http::{Exposition, Numbers};
+
+/// A loader whose metrics can be served.
+pub trait Observed: Send + Sync {
+    /// Its plan.
+    fn plan(&self) -> &Plan;
+
+    /// The epoch of the next iteration. For batches that the caller chooses: the epoch of the last request.
+    fn epoch(&self) -> Epoch;
+
+    /// All counters.
+    fn snapshot(&self) -> Snapshot;
+}
+
+impl Observed for Loader {
+    fn plan(&self) -> &Plan {
+        self.plan()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.upcoming_epoch()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.snapshot()
+    }
+}
+
+impl Observed for GivenLoader {
+    fn plan(&self) -> &Plan {
+        self.plan()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.snapshot()
+    }
+}
 
 /// A loader in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -26,13 +68,13 @@ pub struct LoaderStats {
 
 impl LoaderStats {
     /// The current metrics of a loader.
-    pub fn of(loader: &Loader) -> Self {
+    pub fn of(loader: &dyn Observed) -> Self {
         let (plan, rank) = (loader.plan(), loader.plan().config().rank);
         Self {
             plan: plan.fingerprints().order.to_string(),
             rank: rank.rank,
             world_size: rank.world,
-            epoch: loader.upcoming_epoch().0,
+            epoch: loader.epoch().0,
             snapshot: loader.snapshot(),
         }
     }

@@ -123,7 +123,7 @@ impl Attached {
         let stream = NodeSocket::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
-        let document = plan.document().map_err(|error| AttachError::Plan(Box::new(error)))?;
+        let document = plan.handed_over().map_err(|error| AttachError::Plan(Box::new(error)))?;
         // The node may run in another folder, so relative paths of the plan are made absolute before they are sent.
         let here = std::env::current_dir().unwrap_or_default();
         let hello = FromJob::Attach {

@@ -95,13 +95,13 @@ pub(super) fn call_frame(content: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn put_blob(frame: &mut Vec<u8>, blob: &[u8]) {
+pub(super) fn put_blob(frame: &mut Vec<u8>, blob: &[u8]) {
     frame.extend((blob.len() as u32).to_le_bytes());
     frame.extend(blob);
 }
 
 /// Writes the length of the body in front of it.
-fn end(frame: &mut [u8]) {
+pub(super) fn end(frame: &mut [u8]) {
     let body = (frame.len() - 4) as u32;
     frame[..4].copy_from_slice(&body.to_le_bytes());
 }
@@ -153,17 +153,7 @@ fn read_form(reader: &mut Reader<'_>) -> Result<LeafForm, String> {
     let mut leaves = Vec::with_capacity(count);
     for _ in 0..count {
         let &[code, dimensions, ..] = reader.take::<8>()?;
-        let dtype = *Dtype::ALL.get(usize::from(code)).ok_or_else(|| format!("{code} is no element type"))?;
-        if usize::from(dimensions) > MAX_DIMENSIONS {
-            return Err(format!("an array of {dimensions} dimensions"));
-        }
-        let mut shape = Vec::with_capacity(dimensions.into());
-        for _ in 0..dimensions {
-            shape.push(usize::try_from(reader.u64()?).map_err(|error| error.to_string())?);
-        }
-        if array_bytes(dtype, &shape).is_none() {
-            return Err(format!("an array of shape {shape:?}"));
-        }
+        let (dtype, shape, _) = reader.array(code, dimensions)?;
         leaves.push(Leaf { dtype, shape });
     }
     let len = reader.u32()? as usize;
@@ -171,13 +161,28 @@ fn read_form(reader: &mut Reader<'_>) -> Result<LeafForm, String> {
     Ok(LeafForm { leaves, schema })
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Reads numbers from a body, each after a check that they are there.
+pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<&'a [u8; N], String> {
+    pub(super) fn take<const N: usize>(&mut self) -> Result<&'a [u8; N], String> {
         let (first, rest) = self.0.split_first_chunk().ok_or("it ends early")?;
         self.0 = rest;
         Ok(first)
+    }
+
+    /// Reads the sides of an array. Returns its element type, its shape and its size in bytes.
+    pub(super) fn array(&mut self, code: u8, dimensions: u8) -> Result<(Dtype, Vec<usize>, usize), String> {
+        let dtype = *Dtype::ALL.get(usize::from(code)).ok_or_else(|| format!("{code} is no element type"))?;
+        if usize::from(dimensions) > MAX_DIMENSIONS {
+            return Err(format!("an array of {dimensions} dimensions"));
+        }
+        let mut shape = Vec::with_capacity(dimensions.into());
+        for _ in 0..dimensions {
+            shape.push(usize::try_from(self.u64()?).map_err(|error| error.to_string())?);
+        }
+        let bytes = array_bytes(dtype, &shape).ok_or_else(|| format!("an array of shape {shape:?}"))?;
+        Ok((dtype, shape, bytes))
     }
 
     /// The kind of a frame, and three unused bytes.
@@ -185,11 +190,11 @@ impl<'a> Reader<'a> {
         Ok(self.take::<4>()?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, String> {
+    pub(super) fn u32(&mut self) -> Result<u32, String> {
         Ok(u32::from_le_bytes(*self.take()?))
     }
 
-    fn u64(&mut self) -> Result<u64, String> {
+    pub(super) fn u64(&mut self) -> Result<u64, String> {
         Ok(u64::from_le_bytes(*self.take()?))
     }
 }

@@ -5,9 +5,14 @@
 //! process reads. One request at a time is under way for each worker.
 //!
 //! `frame.rs` has the bytes of requests and replies, `link.rs` the connection to one worker, `pool.rs` all workers of a loader.
+//! `function.rs` has workers of another kind, which this process starts itself: each calls one Python function (`function_frame.rs`).
 
 mod frame;
+mod function;
+mod function_frame;
 mod link;
 mod pool;
 
+pub use function::{FunctionCommand, FunctionError, FunctionPool};
+pub use function_frame::{FunctionCall, FunctionValue};
 pub use pool::{CallError, OnLoss, WorkerException, WorkerPool};

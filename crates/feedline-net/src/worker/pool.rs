@@ -7,11 +7,12 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use feedline_data::memory::Cancel;
 use feedline_engine::supply::{Made, MadeContent, MadeSamples, MakeError, MakeRequest, SampleMaker};
-use feedline_memory::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex, MutexGuard};
 use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{SampleRequest, Seed};
 
@@ -22,6 +23,8 @@ use super::link::{Link, LinkError, WorkerFiles};
 const MAX_REPLACEMENTS: usize = 3;
 /// Interval at which a thread that waits for a replacement checks whether it should end.
 const POLL: Duration = Duration::from_millis(50);
+/// Interval at which a call checks whether its worker has become idle, and whether it should end.
+const CALL_POLL: Duration = Duration::from_millis(5);
 
 /// What happens when a worker is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,9 +140,9 @@ impl WorkerPool {
         self.workers[worker].state.lock().files.as_ref()?.stacks(start)
     }
 
-    /// Calls a function in a worker that makes no sample at the moment. `content` and the result are opaque.
+    /// Calls a function in a worker, once it makes no sample. `content` and the result are opaque.
     pub fn call(&self, worker: usize, content: &[u8], is_cancelled: &dyn Fn() -> bool) -> Result<Vec<u8>, CallError> {
-        let mut link = self.workers[worker].link.lock();
+        let mut link = self.workers[worker].idle_link(is_cancelled)?;
         link.frame = call_frame(content);
         let answered = match link.ask(None, is_cancelled) {
             Ok(body) => read_result(body),
@@ -213,6 +216,20 @@ impl SampleMaker for WorkerPool {
 }
 
 impl Worker {
+    /// Waits until no request is under way.
+    fn idle_link(&self, is_cancelled: &dyn Fn() -> bool) -> Result<MutexGuard<'_, Link>, CallError> {
+        // The thread that holds the lock waits for a sample, which may never end. So this must not wait for the lock.
+        loop {
+            if let Some(link) = self.link.try_lock() {
+                return Ok(link);
+            }
+            if is_cancelled() {
+                return Err(CallError::Cancelled);
+            }
+            thread::sleep(CALL_POLL);
+        }
+    }
+
     /// Records the samples of a request that is about to be sent.
     fn begin(&self, link: &mut Link, request: &MakeRequest<'_>) -> Result<(), LinkError> {
         let files = link.greet(&|| request.cancel.is_cancelled())?;

@@ -1,19 +1,28 @@
-"""A DataLoader whose dataset and transforms run natively, by :class:`feedline.Loader`.
+"""A DataLoader that runs as a plan, by :class:`feedline.Loader`.
 
-In: a DataLoader. Out: a native loader with the same samples in the same order, or the reason why there is none.
+In: a DataLoader. Out: a loader of a plan with the same samples in the same order, or the reason why there is none. The
+plan has native ops if there are any for the dataset. Otherwise, if the DataLoader has options that only plans have, an
+op calls the dataset (:mod:`feedline.torch.native.dataset_plan`).
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler, default_collate
+from torch._utils import ExceptionWrapper
+from torch.utils.data import RandomSampler, default_collate
 from torch.utils.data._utils import collate as torch_collate
 
+from feedline.errors import PlanError, SampleError, StateError
 from feedline.loader import Loader
 from feedline.torch.iterator import EpochIterator
+from feedline.torch.native.dataset_plan import DatasetPlan, plan_of, plan_options
 from feedline.torch.native.promote import Promotion, Refusal, promote
+from feedline.torch.rank_sampler import RankSampler
 from feedline.torch.sampling import SeededSampling
 from feedline.types import Snapshot
 
@@ -24,43 +33,42 @@ _DEFAULT_COLLATE = dict(torch_collate.default_collate_fn_map)
 
 
 class NativeLoader:
-    """A native loader, and how its batches become those of torch."""
+    """A loader of a plan, and how its batches become those of torch."""
 
-    def __init__(self, loader: DataLoader[Any], promotion: Promotion) -> None:
-        """Make the native loader. It starts no thread yet."""
+    def __init__(self, loader: DataLoader[Any], promotion: Promotion | DatasetPlan) -> None:
+        """Make the loader of the plan. It starts no thread yet."""
         self._promotion = promotion
-        sampler, seed = loader.sampler, loader._resolved_seed()
-
-        def indices(epoch: int) -> list[int]:
-            return promotion.source_indices(list(SeededSampling(sampler, seed, epoch)))
-
+        self.is_native = isinstance(promotion, Promotion)
+        self.is_shared = loader.share is not False
+        self._iterator: weakref.ref[NativeIterator] | None = None
+        seed = loader._resolved_seed()
         self.loader = Loader(
             promotion.source,
             promotion.ops,
             batch_size=loader.batch_size or 1,
-            sampler=indices,
             seed=seed,
             num_workers=loader.num_workers,
             drop_last=loader.drop_last,
             order=loader.order,
-            rank=0,
-            world_size=1,
+            ragged=() if isinstance(promotion, Promotion) else promotion.ragged,
+            **_order_of(loader, promotion, seed),
             memory_budget=loader.memory_budget,
             on_error="raise" if loader.on_error == "restart" else loader.on_error,
-            framework="torch",
+            framework="torch" if self.is_native else "numpy",
             fields=promotion.fields,
-            cache=loader.cache,
+            cache=loader.cache if self.is_native or loader.cache is None else replace(loader.cache, form="resized"),
             share=loader.share,
             metrics=loader.metrics,
         )
 
     @staticmethod
     def of(loader: DataLoader[Any]) -> NativeLoader | None:
-        """Return the native loader of a DataLoader, if there is one."""
-        if _refusal(loader) is not None:
-            return None
-        promotion = promote(loader.dataset)
-        return None if isinstance(promotion, Refusal) else NativeLoader(loader, promotion)
+        """Return the loader of a plan for a DataLoader, if there is one."""
+        if _refusal(loader) is None:
+            promotion = promote(loader.dataset)
+            if not isinstance(promotion, Refusal):
+                return NativeLoader(loader, promotion)
+        return NativeLoader(loader, plan_of(loader)) if plan_options(loader) else None
 
     @staticmethod
     def explain(loader: DataLoader[Any]) -> str:
@@ -77,8 +85,20 @@ class NativeLoader:
         """Return whether the dataset was not changed since."""
         return self._promotion.is_current(loader.dataset)
 
-    def batches(self, epoch: int, received: int) -> Iterator[Any]:
-        """Give the batches of an epoch, except those that were received before."""
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an iterator has not ended yet. Another one needs a native loader of its own."""
+        iterator = None if self._iterator is None else self._iterator()
+        return iterator is not None and not iterator.has_ended
+
+    def begin(self, iterator: NativeIterator, epoch: int, received: int, start: int) -> Iterator[Any]:
+        """Give an iterator the batches of an epoch, except those that were received before.
+
+        Ranks divide the epoch from position ``start`` on.
+        """
+        if self.is_shared and start:
+            raise StateError("share: continue with the old number of ranks until the end of the epoch")
+        self._iterator = weakref.ref(iterator)
         self.loader.set_epoch(epoch)
         if received:
             self.loader.load_state_dict(self.loader.state_dict() | {"epoch": epoch, "batches": received})
@@ -98,15 +118,54 @@ class NativeLoader:
 
 
 class NativeIterator(EpochIterator):
-    """The batches of one epoch of a native loader."""
+    """The batches of one epoch of a plan."""
 
     def __init__(self, loader: DataLoader[Any], native: NativeLoader) -> None:
         """Begin an epoch."""
         super().__init__(loader)
-        self._batches = native.batches(self._epoch, self._num_yielded)
+        self.has_ended = False
+        # Kept alive: the loader may have replaced it meanwhile.
+        self._native = native
+        self._workers: list[BaseProcess] = []
+        self._batches = native.begin(self, self._epoch, self._num_yielded, self._progress.start or 0)
 
     def _make_next(self) -> Any:
-        return next(self._batches)
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self.has_ended = True
+            raise
+        except SampleError as error:
+            if self._native.is_native or error.__cause__ is None or error.op != "Map":
+                raise
+            cause = error.__cause__
+        # Outside of the handler. The exception has its type and the traceback of the dataset, as with torch's workers.
+        if cause.__traceback__ is not None:
+            raise cause
+        return ExceptionWrapper((type(cause), cause, cause.__traceback__), "in a worker of the DataLoader").reraise()
+
+    def _shutdown_workers(self) -> None:
+        """Free the prepared batches. Trainers call this method of torch's iterator."""
+        self.has_ended, self._batches = True, iter(())
+
+
+def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed: int) -> dict[str, Any]:
+    """Return the arguments of ``fl.Loader`` for the order of a DataLoader."""
+    sampler: Any = loader.sampler
+    if loader.share is False:
+
+        def indices(epoch: int) -> list[int]:
+            return promotion.source_indices(list(SeededSampling(sampler, seed, epoch)))
+
+        return {"sampler": indices, "rank": 0, "world_size": 1}
+    ranks = {"rank": 0, "world_size": 1}
+    if type(sampler) is RankSampler:
+        ranks = {"rank": sampler.rank, "world_size": sampler.world_size}
+        sampler = sampler.base
+    samples: Any = loader.dataset
+    if type(sampler) is not RandomSampler or sampler.replacement or sampler.num_samples != len(samples):
+        raise PlanError("share: jobs share samples in a common random order, so this needs shuffle=True and no sampler")
+    return {"shuffle": True, **ranks}
 
 
 def _refusal(loader: DataLoader[Any]) -> str | None:
@@ -117,7 +176,7 @@ def _refusal(loader: DataLoader[Any]) -> str | None:
         (loader.seeding == "torch", 'seeding="torch" needs torch\'s own random numbers'),
         (loader.seeding is None, "seeding=None: native samples are always seeded"),
         (not loader._auto_collation, "batch_size=None"),
-        (type(loader.batch_sampler) is not BatchSampler, "it has a batch_sampler"),
+        (loader._has_own_batches, "it has a batch_sampler"),
         (loader.collate_fn is not default_collate, "it has a collate_fn"),
         (loader.worker_init_fn is not None, "it has a worker_init_fn"),
         (

@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import IterDataPipe, default_collate, default_convert
 from torch.utils.data.graph_settings import apply_random_seed
 
-from feedline.torch.worker.item import Item, IterableStart, StatefulItem
-from feedline.torch.worker.seeding import sample_seeder
+from feedline.torch.worker.item import Item, StatefulItem
+from feedline.worker.seeding import sample_seeder
 
 Fetch = Callable[[Any], Any]
 
@@ -85,7 +85,7 @@ class IterableFetcher:
         self._number = 0
 
     def __call__(self, item: Item) -> Any:
-        """Return the next item of ``item.wanted`` samples."""
+        """Return the next item of ``item.wanted`` samples. At the end, ``StopIteration`` has the pickled state."""
         if item.epoch != self._epoch:
             # A request from before the last epoch began, which nobody waits for, must not take samples of this one.
             if item.epoch < self._epoch:
@@ -97,34 +97,40 @@ class IterableFetcher:
         # An item that raises counts, too: the next request is for the one after it.
         try:
             value = self._collate(self._next_samples(item.wanted))
+        except StopIteration:
+            self._has_ended = True
+            raise StopIteration(self.state()) from None
         finally:
             self._number += 1
         state = self.state()
         return value if state is None else StatefulItem(value, state)
 
-    def begin(self, start: IterableStart | None, epoch: int) -> None:
+    def begin(self, start: bytes | None, epoch: int) -> None:
         """Create the iterator, at its first item or from a state, with the random numbers of the item that follows."""
-        self._epoch, self._has_ended = epoch, False
-        self._number = 0 if start is None else start.number
-        self._seed(self._number)
-        if start is None:
-            self._iterator = iter(self._dataset)
-            return
-        is_of_iterator, self._has_ended, state = pickle.loads(start.state)
-        if not is_of_iterator:
-            self._dataset.load_state_dict(state)
+        saved = {} if start is None else pickle.loads(start)
+        self._epoch, self._number = epoch, saved.get("items", 0)
+        # The first numbers are for the iterator, which may draw its order.
+        self._seed(0)
+        if "dataset" in saved:
+            self._dataset.load_state_dict(saved["dataset"])
         iterator: Any = iter(self._dataset)
-        if is_of_iterator:
-            iterator.load_state_dict(state)
-        self._iterator = iterator
+        if "iterator" in saved:
+            iterator.load_state_dict(saved["iterator"])
+        self._iterator, self._has_ended = iterator, saved.get("has_ended", False)
+        if saved.get("is_of_last_epoch"):
+            self._seed(0)
+            self._iterator, self._has_ended = iter(self._dataset), False
+        elif self._number:
+            self._seed(self._number)
 
     def state(self) -> bytes | None:
-        """Return the pickled state of the iterator, else of the dataset, if either has one (torchdata's protocol)."""
-        is_of_iterator = has_state(self._iterator)
-        if not is_of_iterator and not has_state(self._dataset):
-            return None
-        holder: Any = self._iterator if is_of_iterator else self._dataset
-        return pickle.dumps((is_of_iterator, self._has_ended, holder.state_dict()))
+        """Return the pickled states of the dataset and of its iterator, if either has one (torchdata's protocol)."""
+        holders = {"dataset": self._dataset, "iterator": self._iterator}
+        if self._dataset is self._iterator:
+            # Such a dataset begins in its ``__iter__``, so the state is loaded after that.
+            del holders["dataset"]
+        found = {name: holder.state_dict() for name, holder in holders.items() if has_state(holder)}
+        return pickle.dumps({"items": self._number, "has_ended": self._has_ended, **found}) if found else None
 
     def _skip_to(self, item: Item) -> None:
         """Pass over items that another worker made before it was lost, or that were received before a restart."""

@@ -11,15 +11,6 @@ import numpy as np
 _WORD = (1 << 64) - 1
 
 
-class IterableStart(NamedTuple):
-    """Where a worker begins an iterable dataset that it continues from a saved state."""
-
-    number: int
-    """How many items the worker gave before."""
-    state: bytes
-    """The pickled state of the dataset or of its iterator after these items."""
-
-
 class Item(NamedTuple):
     """A request for one item in mode ``"unit"``."""
 
@@ -31,8 +22,8 @@ class Item(NamedTuple):
     """The epoch of an iterable dataset. A worker ignores requests of an earlier one."""
     number: int | None = None
     """How many items of an iterable dataset this worker gave before in this epoch. A new worker skips that many."""
-    start: IterableStart | None = None
-    """Where the worker begins, if not at the first item."""
+    start: bytes | None = None
+    """The pickled state from which the worker begins an iterable dataset, if not at the first item."""
 
 
 class StatefulItem(NamedTuple):
@@ -41,6 +32,13 @@ class StatefulItem(NamedTuple):
     value: Any
     state: bytes
     """The pickled state of the dataset or of its iterator after this item."""
+
+
+class DataEnded(NamedTuple):
+    """Comes instead of an item: the iterable dataset of the worker has ended, and has a state."""
+
+    state: bytes
+    """The pickled state of the dataset or of its iterator."""
 
 
 def index_id(index: Any) -> int:

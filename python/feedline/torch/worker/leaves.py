@@ -12,21 +12,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from feedline.worker.frames import DTYPE_NAMES
+
 Mode = Literal["sample", "unit"]
 Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array, int], bool]
 """Writes a value into a slot of an array. Returns ``False`` if the value does not match its leaf."""
 
 _BFLOAT16 = 10
-_TORCH_DTYPES = [
-    torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,
-    torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
-]  # fmt: skip
+_TORCH_DTYPES = [getattr(torch, name) for name in DTYPE_NAMES]
 """The type of each dtype code of the protocol."""
 # NumPy has no bfloat16: 16-bit integers hold its bits.
-_NUMPY_DTYPES = [
-    np.dtype("int16" if dtype is torch.bfloat16 else str(dtype).removeprefix("torch.")) for dtype in _TORCH_DTYPES
-]
+_NUMPY_DTYPES = [np.dtype("int16" if name == "bfloat16" else name) for name in DTYPE_NAMES]
 _CODE_OF_TORCH = {dtype: code for code, dtype in enumerate(_TORCH_DTYPES)}
 _CODE_OF_NUMPY = {(dtype.kind, dtype.itemsize): code for code, dtype in enumerate(_NUMPY_DTYPES) if code != _BFLOAT16}
 _CODE_OF_NUMBER = {

@@ -1,7 +1,8 @@
 """A worker process of :class:`feedline.torch.DataLoader`: its start, its loop and its end.
 
 In: requests of the engine over a socket, each for some samples. Out: one reply per request. The worker decides
-nothing: the engine chooses samples, their order and their place. :mod:`feedline.torch.worker.maker` prepares the samples.
+nothing: the engine chooses samples, their order and their place. The samples are prepared by
+:mod:`feedline.torch.worker.maker`.
 
 Always true: the process ends when its socket closes, and within two seconds after its parent process died, even while
 user code runs.
@@ -23,9 +24,9 @@ from typing import NoReturn
 import torch
 from torch._utils import ExceptionWrapper
 
-from feedline.torch.worker import frames
-from feedline.torch.worker.arena import Arena
 from feedline.torch.worker.maker import Maker, WorkerConfig
+from feedline.worker import frames
+from feedline.worker.arena import Arena
 
 __all__ = ["STACK_SIGNAL", "WorkerConfig", "run_failed_worker", "run_worker"]
 

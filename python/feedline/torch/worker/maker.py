@@ -19,11 +19,14 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
 from feedline import _feedline
-from feedline.torch.worker import fetch, frames, payload
-from feedline.torch.worker.arena import Arena
+from feedline.torch.worker import fetch, payload
+from feedline.torch.worker.item import DataEnded
 from feedline.torch.worker.leaves import Array, Mode
 from feedline.torch.worker.schema import Schema
-from feedline.torch.worker.seeding import sample_seeder, seed_worker
+from feedline.torch.worker.seeding import seed_worker
+from feedline.worker import frames
+from feedline.worker.arena import Arena
+from feedline.worker.seeding import sample_seeder
 
 _MOST_PROPOSALS = 4
 _MOST_SLABS = 64
@@ -68,16 +71,14 @@ class Maker:
         self._config = config
         self._arena = arena
         self._dataset = config.dataset
-        self._slabs: dict[int, tuple[Schema, list[Array]]] = {}
+        self._slabs: dict[int, tuple[Schema, list[Array]] | str] = {}
+        """The mapped slabs, and why a slab could not be mapped: the engine describes each of them only once."""
         self._schemas: dict[bytes, Schema] = {}
         self._proposals = 0
         self._fetch: fetch.Fetch | None = None
         self._failure = failure
         self._seed = sample_seeder() if config.seeding == "sample" else None
-        self._calls: dict[str, Callable[[Any], Any]] = {
-            "start_epoch": self._start_epoch,
-            "call_dataset": self._call_dataset,
-        }
+        self._calls: dict[str, Callable[[Any], Any]] = {"start_epoch": self._start_epoch}
         if failure is None:
             self._initialise()
 
@@ -117,6 +118,9 @@ class Maker:
         except Exception as error:
             if isinstance(error, StopIteration) and self._config.is_iterable:
                 records[word + 3] = frames.ENDED
+                if error.value is not None:
+                    records[word + 1], records[word + 2] = payload.dumps(DataEnded(error.value), arena)
+                    records[word + 3] = frames.WHOLE
             else:
                 word = self._record_failure(records, word)
             records[word] = clock() - start
@@ -146,33 +150,26 @@ class Maker:
     def _initialise(self) -> None:
         _collate_in_private_memory()
         try:
-            self._seed_all(self._config.base_seed, self._config.shared_seed)
+            self._seed_all()
             if self._config.worker_init_fn is not None:
                 self._config.worker_init_fn(self._config.worker_id)
         except Exception:
             self._failure = self._wrapped()
 
-    def _seed_all(self, base_seed: int, shared_seed: int | None) -> None:
-        self._dataset = fetch.with_shared_seed(self._dataset, shared_seed)
+    def _seed_all(self) -> None:
         config = self._config
+        self._dataset = fetch.with_shared_seed(self._dataset, config.shared_seed)
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=config.worker_id,
             num_workers=config.num_workers,
-            seed=seed_worker(base_seed, config.worker_id),
+            seed=seed_worker(config.base_seed, config.worker_id),
             dataset=self._dataset,
         )
 
-    def _start_epoch(self, options: dict[str, Any]) -> None:
-        """Begin an iterable dataset again. ``base_seed``, if given, seeds the worker as at its start."""
+    def _start_epoch(self, shared_seed: int | None) -> None:
+        """Begin an iterable dataset again. ``shared_seed`` is that of a data pipe."""
         self._fetch = None
-        self._dataset = fetch.with_shared_seed(self._dataset, options.get("shared_seed"))
-        if "base_seed" in options:
-            self._seed_all(options["base_seed"], options.get("shared_seed"))
-
-    def _call_dataset(self, argument: tuple[str, tuple[Any, ...]]) -> Any:
-        """Call a method of the dataset: ``("set_epoch", (3,))``."""
-        name, arguments = argument
-        return getattr(self._dataset, name)(*arguments)
+        self._dataset = fetch.with_shared_seed(self._dataset, shared_seed)
 
     def _fetcher(self) -> fetch.Fetch:
         """Return the function from an index to a sample or an item."""
@@ -211,15 +208,22 @@ class Maker:
             self._slabs[request.slab] = self._mapped(request.new_slab)
             if len(self._slabs) > _MOST_SLABS:
                 del self._slabs[next(iter(self._slabs))]
-        schema, views = self._slabs[request.slab]
+        found = self._slabs[request.slab]
+        if isinstance(found, str):
+            raise OSError(found)
+        schema, views = found
         return schema.store, views
 
-    def _mapped(self, new: frames.NewSlab) -> tuple[Schema, list[Array]]:
+    def _mapped(self, new: frames.NewSlab) -> tuple[Schema, list[Array]] | str:
+        """Return the arrays of a slab, or why it cannot be mapped."""
         schema = self._schemas.get(new.schema_blob)
         if schema is None:
             schema = self._schemas[new.schema_blob] = Schema.from_blob(new.schema_blob)
         # Unlike mmap.mmap, torch keeps no file descriptor: a thousand slabs would reach the usual limit of a process.
-        memory = torch.from_file(f"/proc/self/fd/{new.fd}", shared=True, size=new.size, dtype=torch.uint8).numpy()
+        try:
+            memory = torch.from_file(f"/proc/self/fd/{new.fd}", shared=True, size=new.size, dtype=torch.uint8).numpy()
+        except RuntimeError as error:
+            return f"a worker cannot map the {new.size} bytes of a batch: {error}"
         views = [
             np.ndarray((new.slots, *leaf.shape), leaf.dtype, buffer=memory, offset=offset)
             for leaf, offset in zip(schema.array_leaves, new.offsets, strict=True)

@@ -26,8 +26,8 @@ import torch
 
 from feedline.errors import FeedlineError
 from feedline.torch.worker import payload
-from feedline.torch.worker.arena import ALIGNMENT
 from feedline.torch.worker.maker import WorkerConfig
+from feedline.worker.arena import ALIGNMENT
 
 _SHARED_BYTES = 1 << 20
 """Smaller buffers stay in the pickle."""

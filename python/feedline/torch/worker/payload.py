@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from feedline.torch.worker.arena import ALIGNMENT, Arena
+from feedline.worker.arena import ALIGNMENT, Arena
 
 try:
     import cloudpickle  # type: ignore[import-untyped]

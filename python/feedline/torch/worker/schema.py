@@ -1,8 +1,8 @@
 """The structure of samples, learned from one of them, so that arrays can live in shared memory.
 
 In: a sample, a tree of dicts, lists, tuples and named tuples. Out: a :class:`Schema`, which names the array leaves
-(see :mod:`feedline.torch.worker.leaves`) and can store further samples of the same structure. All other leaves are objects:
-they travel as payload next to the arrays. The parent process puts both together again.
+(see :mod:`feedline.torch.worker.leaves`) and can store further samples of the same structure. All other leaves are
+objects: they travel as payload next to the arrays. The parent process puts both together again.
 
 A sample that does not match is no error. It travels as payload as a whole.
 """

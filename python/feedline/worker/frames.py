@@ -16,7 +16,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 MAKE, CALL = 0, 1
-MADE, RESULT, HELLO = 0, 1, 2
+MADE, RESULT, HELLO, MAP = 0, 1, 2, 3
+DTYPE_NAMES = (
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
+    "float64",
+)  # fmt: skip
+"""The element types by their code: `Dtype::ALL` of the engine."""
 STORED, WHOLE, FAILED, ENDED = 0, 1, 2, 3
 """Status of a record: in its slot, a payload as a whole, an exception, the end of an iterable dataset."""
 RECORD_BYTES = 32
@@ -92,10 +97,10 @@ class Connection:
         """Send a frame, which starts with its length."""
         self._socket.sendall(message)
 
-    def send_hello(self, arena_fd: int, stack_fd: int) -> None:
-        """Send the first frame with the two files in memory that the parent maps."""
+    def send_hello(self, *fds: int) -> None:
+        """Send the first frame with files in memory that the parent reads: the arena, and perhaps the stacks."""
         message = _HELLO.pack(_HELLO.size - _LENGTH.size, HELLO, os.getpid())
-        socket.send_fds(self._socket, [message], [arena_fd, stack_fd])
+        socket.send_fds(self._socket, [message], list(fds))
 
 
 def read_make(body: memoryview, fds: list[int]) -> Request:
