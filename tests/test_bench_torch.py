@@ -57,7 +57,7 @@ def test_the_memory_of_workers_is_counted(setting: Setting, monkeypatch: pytest.
     monkeypatch.setattr(memory, "KINDS", {"array": memory.KINDS["array"]})
     monkeypatch.setattr(memory, "DATASET_MB", 20)
     results = memory.measure(setting)
-    assert set(results["array"]) == {"alone", "torch", "feedline"}
+    assert set(results["array"]) == {"alone", "feedline"}
     assert all(figures["pss_mb"] > 0 for figures in results["array"].values())
     assert [ratio.bound for ratio in memory.ratios(results)] == ["at most"]
 

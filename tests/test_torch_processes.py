@@ -338,3 +338,26 @@ def test_a_worker_without_a_parent_end_ends_at_once() -> None:
     command = [sys.executable, "-c", code, str(theirs.fileno())]
     with theirs:
         assert subprocess.run(command, pass_fds=[theirs.fileno()], timeout=HANG_SECONDS).returncode == 0
+
+
+FROM_SERVER = """
+import gc, sys
+import feedline.torch
+
+class Facts:
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return [gc.isenabled(), gc.get_freeze_count()]
+
+loader = feedline.torch.DataLoader(Facts(), num_workers=1, batch_size=None, multiprocessing_context="forkserver")
+print(*next(iter(loader)))
+"""
+
+
+def test_what_the_fork_server_imported_is_frozen_in_its_workers() -> None:
+    done = subprocess.run([sys.executable, "-c", FROM_SERVER], capture_output=True, text=True, timeout=120)
+    is_enabled, frozen = done.stdout.split()
+    assert is_enabled == "True", "workers collect garbage of their own"
+    assert int(frozen) > 100_000, "the objects of torch's modules"

@@ -2,7 +2,7 @@
 
 In: datasets of 1 GB, as arrays, tensors, bytes and Python objects. Out: megabytes by kind of dataset and contender. PSS
 counts a page that several processes share once. Pages of files, such as torch's libraries, are counted as on a machine
-where no other program has them open. Workers of `torch` and `feedline` are forked here.
+where no other program has them open. All workers are forked here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ RUNS = 2
 """The least of these runs counts: loaders prepare more batches ahead while other programs delay them."""
 ALONE = "alone"
 """The contender that holds the dataset in one process and reads it without a loader."""
-CONTENDERS = [ALONE, "torch", "feedline"]
+AGAINST_TORCH = "lists"
+"""The kind that is compared with torch's workers: reading Python objects copies their pages in both."""
+
+
+def contenders(kind: str) -> list[str]:
+    """The loaders that are measured on a kind of dataset. SPDL's processes are forked, too, so they share it."""
+    return [ALONE, *(["torch"] if kind == AGAINST_TORCH else []), "feedline", loaders.SPDL]
 
 
 class Held(Dataset[Any]):
@@ -140,7 +146,7 @@ def measure(setting: Setting) -> dict[str, Any]:
     found = {}
     for kind in KINDS:
         results = replace(setting, runs=min(setting.runs, RUNS), wait_seconds=0.0).alternate(
-            f"memory, {kind}", CONTENDERS, "memory", kind, str(megabytes)
+            f"memory, {kind}", contenders(kind), "memory", kind, str(megabytes)
         )
         found[kind] = {name: min(runs, key=lambda run: float(run["pss_mb"])) for name, runs in results.items() if runs}
     return found
@@ -150,7 +156,7 @@ def ratios(results: Mapping[str, Mapping[str, Any]]) -> list[Ratio]:
     """Memory against one process that holds the dataset; of Python lists, against torch with fork."""
     found = []
     for kind, (title, _, _) in KINDS.items():
-        against, limit = ("torch", 1.0) if kind == "lists" else (ALONE, LIMIT)
+        against, limit = ("torch", 1.0) if kind == AGAINST_TORCH else (ALONE, LIMIT)
         both = results.get(kind, {})
         value = both["feedline"]["pss_mb"] / both[against]["pss_mb"] if {"feedline", against} <= set(both) else None
         what = "torch's with fork" if against == "torch" else "one process"

@@ -19,7 +19,7 @@ from bench.torch_loader.setting import Setting
 
 METHODS = ("fork", "forkserver", "spawn")
 SAMPLES, BATCH = 64, 8
-EPOCHS, LATER_LOADERS = 300, 4
+EPOCHS, LATER_LOADERS = 300, 2
 CONTENDERS = ["torch", "feedline", loaders.SPDL]
 
 

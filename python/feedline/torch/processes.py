@@ -32,7 +32,7 @@ from torch._utils import ExceptionWrapper
 from feedline.torch.worker.main import WorkerConfig, run_failed_worker, run_worker
 from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
 
-_PRELOAD = ["torch", "feedline.torch.worker.main"]
+_PRELOAD = ["feedline.torch.worker.preload"]
 _TERMINATE_SECONDS = 2.0
 _KILL_SECONDS = 10.0
 """The kernel may need this long to free a large process."""
