@@ -15,6 +15,8 @@ from feedline import ops
 
 BOTH = ("image", "mask")
 DECODE = ops.DecodeImage()
+PARTS = {"image": ("uint8", (20, 24, 3)), "noise": ("int64", (3,))}
+"""The results of ``mapped.parts``."""
 SMALL = ops.Resize((20, 24))
 
 
@@ -67,6 +69,10 @@ def chains(**given: Sequence[ops.Op]) -> dict[str, dict[str, Any]]:
         normalize_tensor=[DECODE, SMALL, ops.ToTensor(), ops.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))],
         map_named=[DECODE, SMALL, ops.Map("mapped:invert", deterministic=True), ops.ToTensor()],
         map_function=[DECODE, SMALL, ops.Map(mapped.invert, version=3), ops.RandomCrop(12), ops.ToTensor("uint8")],
+        map_fields=[DECODE, SMALL, ops.Map(mapped.parts, out=("image", "noise"), shapes=PARTS), ops.ToTensor()],
+        map_process=[DECODE, SMALL, ops.Map("mapped:noisy", worker_type="process"), ops.ToTensor("uint8")],
+        map_batch=[DECODE, SMALL, ops.MapBatch(mapped.mixed, on=("image", "label"), out=("image", "mean"))],
+        map_batch_process=[DECODE, SMALL, ops.MapBatch(mapped.noisy, worker_type="process")],
         usual=[DECODE, ops.RandomResizedCrop(24), ops.RandomHorizontalFlip(), ops.ColorJitter(0.2), ops.Normalize()],
     )
 )

@@ -60,7 +60,9 @@ impl PlannedOp {
 
     /// The parameters and the code of the user in it, as text. Equal texts mean equal results in other processes, too.
     pub fn code_text(&self) -> String {
-        format!("{} {}", self.fingerprint_text(), self.op.code_hash().unwrap_or_default())
+        let text = self.fingerprint_text();
+        // Ops without code keep their text, and with it the samples that earlier versions cached.
+        self.op.code_hash().map_or(text.clone(), |code| format!("{text} {code}"))
     }
 
     /// The op as a table of a plan.

@@ -82,7 +82,7 @@ impl Plan {
         let values = self.fingerprints().values.to_string();
         let blocks = self.segment_blocks().map_or(0, |blocks| blocks.hash());
         let code = self.code();
-        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields} {code}").as_bytes()))
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}{code}").as_bytes()))
     }
 
     /// Ranks with an equal key can be served by one run.
@@ -91,13 +91,13 @@ impl Plan {
         let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
         let world = self.config().rank.world;
         Fingerprint(xxhash_rust::xxh3::xxh3_128(
-            format!("{order} {batch_size} {drop_last} {world} {fields} {}", self.code()).as_bytes(),
+            format!("{order} {batch_size} {drop_last} {world} {fields}{}", self.code()).as_bytes(),
         ))
     }
 
-    /// Hashes of the functions in the plan.
+    /// Hashes of the functions in the plan. Empty without functions.
     fn code(&self) -> String {
-        self.ops().iter().filter_map(|op| op.op().code_hash()).collect::<Vec<_>>().join(" ")
+        self.ops().iter().filter_map(|op| op.op().code_hash()).map(|hash| format!(" {hash}")).collect()
     }
 
     /// The division into segments, without the choice of samples.

@@ -17,7 +17,7 @@ pub(crate) fn plain<'a>(value: &'a Value<'_>) -> FunctionValue<'a> {
     match value {
         Value::Bytes(encoded) => FunctionValue::Bytes(Cow::Borrowed(&encoded.memory)),
         Value::Text(text) => FunctionValue::Text(Cow::Borrowed(text)),
-        Value::Volume(volume) => array(volume.dtype, volume.shape().to_vec(), Cow::Borrowed(&*volume.memory)),
+        Value::Volume(volume) => array(volume.dtype, volume.shape(), Cow::Borrowed(&*volume.memory)),
         Value::Tensor(tensor) => array(tensor.dtype, tensor.shape.clone(), Cow::Borrowed(&*tensor.memory)),
         Value::Pixels(pixels) => {
             let mut bytes = vec![0; pixels.packed_bytes()];
