@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -204,16 +205,21 @@ def test_a_bad_sample_can_be_substituted() -> None:
 
 
 def test_only_samples_with_whole_numbers_and_the_default_collation_are_substituted() -> None:
-    """Other indices belong to a whole batch, which is made in one call."""
+    """Other indices belong to a whole batch, which is made in one call. It must not be made again for each attempt."""
     names = ["zero", "one", "two", "three", "four", "five"]
-    substitute = feedline.substitute(max_fraction=1.0)
-    by_name = Calls(lambda name: raising(ValueError("wrong"))(names.index(name)), 6)
-    with pytest.raises(ValueError, match="wrong"):
-        drain(ours(by_name, 1, batch_size=6, sampler=names, on_error=substitute))
-    for options in ({"collate_fn": list}, {"batch_size": None}):
-        loader = ours(Calls(raising(ValueError("wrong"))), 1, **({"batch_size": 2} | options), on_error=substitute)
+    made = multiprocessing.get_context("fork").Value("i", 0)
+
+    def sample(index: Any) -> int:
+        made.value += 1
+        return raising(ValueError("wrong"))(names.index(index) if isinstance(index, str) else index)
+
+    for options in ({"sampler": names}, {"collate_fn": list}, {"batch_size": None}):
+        made.value = 0
+        substitute = feedline.substitute(max_fraction=1.0)
+        loader = ours(Calls(sample, 6), 1, **({"batch_size": 6} | options), on_error=substitute)
         with pytest.raises(ValueError, match="wrong"):
             drain(loader)
+        assert 4 <= made.value <= 6
 
 
 def test_a_substitute_needs_a_dataset_with_a_length() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -182,12 +183,17 @@ def test_persistent_workers_shuffle_a_data_pipe_together_in_every_epoch(kind: st
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_no_item_is_lost_or_made_again_where_memory_is_short() -> None:
     def items() -> Iterator[str]:
         return (f"{number:07}" * 100_000 for number in shard_of(40))
 
-    loader = ours(Yields(items), 2, batch_size=None, memory_budget="2MB", prefetch_factor=8)
-    assert [int(item[:7]) for item in loader] == list(range(40))
+    found = []
+    for item in ours(Yields(items), 4, batch_size=None, memory_budget="2MB", prefetch_factor=2):
+        found.append(int(item[:7]))
+        # Slower than the workers, so that items wait for memory.
+        time.sleep(0.01)
+    assert found == list(range(40))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -125,6 +125,19 @@ def test_a_sample_that_kills_every_worker_ends_the_run_after_three_replacements(
     assert len(replaced) == 3, "no worker is started that nobody waits for"
 
 
+def test_no_worker_is_replaced_at_a_time_out_unless_that_is_wanted(
+    caplog: pytest.LogCaptureFixture, wait_until: Callable[..., None]
+) -> None:
+    def sample(index: int) -> int:
+        return time.sleep(HANG_SECONDS) or 0 if index == 0 else kill(index) or 1
+
+    batches = iter(ours(Calls(sample), 2, timeout=1))
+    wait_until(lambda: any(worker.exitcode for worker in batches._workers), "a worker is lost")
+    with pytest.raises(RuntimeError, match="timed out"):
+        next(batches)
+    assert "another worker" not in caplog.text
+
+
 class Waits(IterDataPipe):
     """Waits without end where it is told to, in an item or when it is shuffled for its second epoch."""
 
