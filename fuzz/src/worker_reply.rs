@@ -1,6 +1,7 @@
 //! Replies of a worker process whose code is the user's.
 //!
-//! An additional promise: there are at most as many samples as were requested, and every payload lies in the worker's memory.
+//! An additional promise: there are at most as many samples as were requested, and every payload lies in the worker's memory. A
+//! function returns a limited number of values.
 
 use std::io::{IoSlice, Write as _};
 use std::mem::MaybeUninit;
@@ -9,7 +10,7 @@ use std::os::unix::net::UnixStream;
 
 use feedline_data::memory::Cancel;
 use feedline_engine::supply::{MadeContent, MakeRequest, SampleMaker as _};
-use feedline_net::worker::{OnLoss, WorkerPool};
+use feedline_net::worker::{OnLoss, WorkerPool, values_in_reply};
 use feedline_order::{Epoch, Occurrence, SampleId, SampleRequest, Seed};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
@@ -17,8 +18,13 @@ const ARENA_BYTES: u64 = 4096;
 /// More than this does not fit into the buffer of a socket.
 const MAX_REPLY: usize = 16 << 10;
 
-/// Answers a request for two samples with the bytes.
+/// Upper limit of the values that a function returns.
+const MAX_VALUES: usize = 1024;
+
+/// Answers a request for two samples with the bytes, and a call of a function.
 pub fn run(data: &[u8]) {
+    let count = values_in_reply(data).unwrap_or_default();
+    assert!(count <= MAX_VALUES);
     let data = &data[..data.len().min(MAX_REPLY)];
     let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
     say_hello(&theirs);
@@ -48,6 +54,13 @@ fn say_hello(stream: &UnixStream) {
     rustix::net::sendmsg(stream, &[IoSlice::new(&hello)], &mut control, SendFlags::NOSIGNAL).expect("it is sent");
 }
 
+/// The reply of a function that returned an array and a text.
+fn function_reply() -> Vec<u8> {
+    let array = [&[0, 11, 1, 0][..], &3_u64.to_le_bytes(), &64_u64.to_le_bytes(), &12_u64.to_le_bytes()].concat();
+    let text = [&[2, 0, 0, 0][..], &128_u64.to_le_bytes(), &2_u64.to_le_bytes()].concat();
+    [&[3, 0, 0, 0][..], &2_u32.to_le_bytes(), &array, &text].concat()
+}
+
 /// Replies with samples in slots and payloads, with an exception, and with the form of leaves.
 pub fn seeds() -> Vec<Vec<u8>> {
     let record = |offset: u64, len: u64, status: u32| {
@@ -65,5 +78,6 @@ pub fn seeds() -> Vec<Vec<u8>> {
         reply(0, &[record(64, 4032, 2)], &[]),
         reply(0, &[record(0, 0, 3)], &[]),
         reply(1, &[record(64, 7, 1), record(128, 7, 0)], &form),
+        function_reply(),
     ]
 }

@@ -176,6 +176,12 @@ pub(super) fn read_reply(body: &[u8]) -> Result<FunctionReply, String> {
     Ok(FunctionReply::Returned(values))
 }
 
+/// Reads a reply without the memory of its worker. Returns the number of values. For the fuzz target `worker_reply`.
+#[doc(hidden)]
+pub fn values_in_reply(body: &[u8]) -> Result<usize, String> {
+    read_reply(body).map(|reply| if let FunctionReply::Returned(values) = reply { values.len() } else { 0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,5 +14,5 @@ mod link;
 mod pool;
 
 pub use function::{FunctionCommand, FunctionError, FunctionPool};
-pub use function_frame::{FunctionCall, FunctionValue};
+pub use function_frame::{FunctionCall, FunctionValue, values_in_reply};
 pub use pool::{CallError, OnLoss, WorkerException, WorkerPool};
