@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,46 @@ def test_an_exception_names_the_batch_and_keeps_its_cause() -> None:
         with pytest.raises(fl.FeedlineError, match=words) as it:
             next(batches)
         assert isinstance(it.value.__cause__, LookupError)
+
+
+def fails_once(index: np.ndarray, folder: Path) -> np.ndarray:
+    marker = folder / "failed"
+    if 13 in index and not marker.exists():
+        marker.touch()
+        raise LookupError("thirteen")
+    return index
+
+
+def test_every_consumer_learns_of_a_failure(tmp_path: Path) -> None:
+    def fail(index: np.ndarray) -> np.ndarray:
+        raise LookupError("always")
+
+    with make(fail, "index") as loader:
+        for consumer in [*loader.consumers(2)] * 2:
+            with pytest.raises(fl.FeedlineError, match="always"):
+                next(consumer)
+
+
+def read(loader: fl.Loader, found: list[int]) -> None:
+    for batch in loader:
+        found += batch["index"].tolist()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_law_2_a_batch_whose_function_failed_is_not_lost(
+    is_shared: bool, tmp_path: Path, socket: Path, node: subprocess.Popen[str]
+) -> None:
+    share: Any = socket if is_shared else False
+    with make(partial(fails_once, folder=tmp_path), "index", share=share) as loader:
+        found: list[int] = []
+        with pytest.raises(fl.FeedlineError, match="thirteen"):
+            read(loader, found)
+        state = loader.state_dict()
+        again = make(partial(fails_once, folder=tmp_path), "index", share=share)
+        again.load_state_dict(state)
+        found += [index for batch in again for index in batch["index"].tolist()]
+        again.close()
+    assert sorted(found) == list(range(N))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,25 @@ def test_results_of_a_deterministic_function_are_cached() -> None:
         assert np.array_equal(found, PICTURES.astype("float32"))
     assert loader.snapshot()["cache"]["hits"] >= 8
     loader.close()
+
+
+@pytest.mark.parametrize("worker_type", WORKER_TYPES)
+def test_arguments_that_a_partial_has_set_keep_their_values(worker_type: Any) -> None:
+    def tell(label: Any, index: int) -> int:
+        return index
+
+    found = run(ops.Map(partial(tell, index=7), on="label", worker_type=worker_type))["label"]
+    assert found.tolist() == [7] * 8
+
+
+def test_a_function_that_differs_between_epochs_is_not_deterministic() -> None:
+    with pytest.raises(fl.PlanError, match="asks for 'rng', which differs each epoch"):
+        run(ops.Map(lambda image, rng: image, deterministic=True))
+
+
+def test_a_function_that_exits_is_a_bad_sample() -> None:
+    def leave(image: np.ndarray) -> np.ndarray:
+        raise SystemExit(3)
+
+    with pytest.raises(fl.SampleError, match="the function raised SystemExit: 3"):
+        run(ops.Map(leave, worker_type="process"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,32 @@ def test_the_hash_of_a_function_follows_what_it_does(monkeypatch: pytest.MonkeyP
     other.write_text(Path(mapped.__file__).read_text() + "\n# changed\n")
     monkeypatch.setattr(mapped, "__file__", str(other))
     assert code_hash(_calls) != hashes[4], "the file of a module that it names"
+
+
+def test_the_hash_sees_attributes_locks_wrappers_and_repeats() -> None:
+    def with_scale(number: int) -> Any:
+        class Scaled:
+            scale = number
+
+            def __call__(self, data: Any) -> Any:
+                return data * self.scale
+
+        return Scaled()
+
+    def locked(number: int) -> Any:
+        scale = Scale(number)
+        scale.lock = threading.Lock()  # type: ignore[attr-defined]
+        return scale
+
+    def cached(number: int) -> Any:
+        helper = lru_cache(lambda value: value + number)
+        return lambda data: helper(int(data))
+
+    for make in (with_scale, locked, cached):
+        assert code_hash(make(1)) != code_hash(make(2)), make.__name__
+    assert code_hash(with_scale(1)) == code_hash(with_scale(1))
+    one, other = object(), object()
+    assert code_hash(partial(max, one, other, one)) != code_hash(partial(max, one, other, other))
 
 
 def test_the_hash_is_the_same_in_another_process() -> None:

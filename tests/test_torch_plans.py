@@ -273,3 +273,64 @@ def test_a_state_of_ranks_is_refused_by_a_loader_without_ranks() -> None:
 def test_ranks_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(fl.PlanError, match=words):
         loader(options.pop("dataset", Numbers()), **options)
+
+
+def test_law_4_a_loader_that_shares_continues_in_mid_epoch(socket: Path, node: subprocess.Popen[str]) -> None:
+    first = loader(Numbers(), share=socket)
+    batches = iter(first)
+    received = indices([next(batches) for _ in range(3)])
+    state = first.state_dict()
+    del batches
+    second = loader(Numbers(), share=socket)
+    second.load_state_dict(state)
+    assert sorted(received + indices(second)) == list(range(N))
+    with pytest.raises(fl.StateError, match="same share"):
+        loader(Numbers()).load_state_dict(state)
+
+
+def test_law_4_ranks_continue_with_the_seed_of_the_state() -> None:
+    whole = loader(Numbers(), rank=0, world_size=1, seed=9)
+    batches = iter(whole)
+    received = indices([next(batches) for _ in range(2)])
+    state = whole.state_dict()
+    for rank in range(2):
+        part = loader(Numbers(), rank=rank, world_size=2, seed=None)
+        part.load_state_dict(state)
+        received += indices(part)
+    assert sorted(received) == list(range(N))
+
+
+@pytest.mark.parametrize("options", [{}, {"worker_type": "thread"}])
+def test_a_divided_rest_of_an_epoch_is_not_taken_for_the_whole(options: dict[str, Any]) -> None:
+    first = loader(Numbers(), rank=0, world_size=2)
+    next(iter(first))
+    second = loader(Numbers(), rank=0, world_size=1, **options)
+    second.load_state_dict(first.state_dict())
+    assert len(indices(second)) == N - 16
+    assert len(second) == 8, "the next epoch is whole again"
+    second.set_epoch(0)
+    assert sorted(indices(second)) == list(range(N))
+
+
+def test_a_seed_of_torch_or_a_generator_cannot_divide_an_epoch() -> None:
+    for options in ({"seeding": "torch"}, {"generator": torch.Generator()}):
+        with pytest.raises(fl.PlanError, match="the same order on all ranks"):
+            loader(Numbers(), rank=0, world_size=2, **options)
+
+
+class Flipped(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([1, 2]).flip(0) if torch.rand(1) < 0.5 else torch.tensor([1, 2])
+
+
+def test_rare_random_numbers_are_found_before_a_cache_keeps_them() -> None:
+    with pytest.raises(fl.PlanError, match="differs each time it is made"):
+        iter(loader(Flipped(), cache=fl.cache(ram="10MB")))
+    with pytest.raises(fl.PlanError, match="would not notice files"):
+        iter(loader(Numbers(), cache=fl.cache(disk="10MB")))
+
+
+def test_repeats_of_a_sampler_have_random_numbers_of_their_own() -> None:
+    batches = DataLoader(Noisy(), batch_size=4, sampler=[5, 5, 5, 5], num_workers=1, seed=3, order=fl.arrival())
+    (batch,) = list(batches)
+    assert len(torch.unique(batch[0][:, 0])) == 4

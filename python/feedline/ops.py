@@ -381,8 +381,8 @@ class Map(Op):
     any dtype and shape, numbers, text, or ``bytes`` that a decoder may follow. A field of ``on`` that is not in ``out``
     is dropped.
 
-    After these, a function may have parameters with the following names. Random numbers from ``rng`` and ``generator``
-    make a sample reproducible, for any number of workers and after a resume:
+    After these, a function may have parameters with the following names, with or without a default. Random numbers from
+    ``rng`` and ``generator`` make a sample reproducible, for any number of workers and after a resume:
 
     - ``rng``: a NumPy ``Generator`` seeded for this sample, epoch and op; ``generator``: a torch ``Generator``
     - ``index``, ``epoch`` and ``key``: of the sample
@@ -431,6 +431,11 @@ class Map(Op):
             return table | ({"shapes": tables} if tables else {})
         if not callable(self.fn):
             raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
+        changing = set(asked_for(self.fn, len(names_of(self.on)))) & {"rng", "generator", "epoch"}
+        if self.deterministic and changing and not getattr(self.fn, "is_deterministic", False):
+            raise PlanError(
+                f"ops.Map: deterministic=True, but the function asks for {min(changing)!r}, which differs each epoch"
+            )
         on, out = names_of(self.on), None if self.out is None else names_of(self.out)
         is_process = self.worker_type == "process"
         return NativeFunction(self.fn, on, out, shapes, bool(self.deterministic), int(self.version), is_process)

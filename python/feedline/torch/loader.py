@@ -72,8 +72,8 @@ class DataLoader(TorchDataLoader[T_co]):
             ``False`` always calls the dataset. See :meth:`explain`.
         order: as for ``fl.Loader``. This and the next two options need a map-style dataset. If the dataset is not
             native, workers keep it as it was when they started, as with ``persistent_workers=True``.
-        cache: as for ``fl.Loader``. For a dataset that is not native it keeps what ``__getitem__`` returns, which must
-            not be random.
+        cache: as for ``fl.Loader``. For a dataset that is not native it keeps in memory what ``__getitem__`` returns,
+            which must not be random.
         share: as for ``fl.Loader``, with ``shuffle=True``. Samples need arrays of one shape.
         metrics: as for ``fl.Loader``.
         framework: ``"torch"``, ``"numpy"`` or ``"jax"``: the class of the arrays in batches. NumPy arrays share the
@@ -133,12 +133,10 @@ class DataLoader(TorchDataLoader[T_co]):
         if num_workers == "auto":
             num_workers = environment.own_cores()
         if rank is not None or world_size is not None:
-            sampler, shuffle = (
-                divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last),
-                None,
-            )
-            # All ranks need the same order.
-            seed = 0 if seed is None else seed
+            if seeding == "torch" or generator is not None:
+                raise PlanError("rank and world_size need the same order on all ranks: give seed=..., no generator")
+            sampler = divided(dataset, shuffle, sampler, batch_sampler, batch_size, rank, world_size, drop_last)
+            shuffle = None
         if isinstance(on_error, Substitute) and length_of(dataset) == UNKNOWN_LENGTH:
             raise PlanError("on_error=fl.substitute(...) chooses other samples, so the dataset needs a length")
         options: dict[str, Any] = {"in_order": in_order} if "in_order" in _TORCH_ARGUMENTS else {}
@@ -167,7 +165,8 @@ class DataLoader(TorchDataLoader[T_co]):
         self.cache, self.share, self.metrics, self.framework = cache, share, check_address(metrics), framework
         self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
         self.snapshot_every_n_steps = snapshot_every_n_steps
-        self._shared = SharedState()
+        # All ranks need the same order, that of a loaded state if there is one.
+        self._shared = SharedState(drawn_seed=None if self._ranks is None else 0)
         self._native_loader: NativeLoader | None = None
 
     # -- iterating
@@ -329,8 +328,7 @@ class DataLoader(TorchDataLoader[T_co]):
     def _begin_epoch(self) -> EpochProgress:
         """Return the epoch of a new iterator, and the number of its batches that were received before."""
         epoch, received, parts = self._shared.place.begin()
-        if self._ranks is not None:
-            self._ranks.start = parts.get("start", 0)
+        self._set_start(parts.get("start", 0))
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
         sampler, iterable = None, None
         if self._is_iterable:
@@ -344,7 +342,7 @@ class DataLoader(TorchDataLoader[T_co]):
                 )
         else:
             sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
-        progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"))
+        progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"), parts.get("shared"))
         self._shared.place.follow(progress)
         return progress
 
@@ -356,6 +354,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _end_epoch(self, progress: EpochProgress) -> None:
         self._shared.place.end(progress)
+        self._set_start(self._shared.place.start)
         if progress.iterable is not None:
             # The workers of the next epoch have the dataset as it is here, unless they are the same.
             is_kept = self.num_workers == 0 or self.persistent_workers
@@ -371,6 +370,12 @@ class DataLoader(TorchDataLoader[T_co]):
         """
         if not self._shared.place.is_next(epoch):
             self._shared.place = Place(epoch, self._shared.place.skipped)
+            self._set_start(0)
+
+    def _set_start(self, start: int) -> None:
+        """Let ranks divide the epoch of the next iterator from a position on."""
+        if self._ranks is not None:
+            self._ranks.start = start
 
     def _skip(self, batches: int) -> None:
         """Count batches of the next epoch as received, whichever epoch that is."""
@@ -393,6 +398,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if parts is None:
             parts = self._parts_between_epochs()
         state = self._shared.place.state_dict(seed, self.batch_size, parts)
+        state |= {} if self._native_loader is None else self._native_loader.shared_state()
         return state if self._ranks is None else state | {"world_size": self._ranks.world_size}
 
     def _parts_between_epochs(self) -> dict[str, Any]:
@@ -411,9 +417,9 @@ class DataLoader(TorchDataLoader[T_co]):
         >>> state = loader.state_dict()
         >>> loader.load_state_dict(state)
         """
-        self._shared.place, seed = Place.from_state(state, self.batch_size, self._ranks)
-        if self._ranks is not None:
-            self._ranks.start = self._shared.place.start
+        is_shared = self.share is not False
+        self._shared.place, seed = Place.from_state(state, self.batch_size, self._ranks, is_shared=is_shared)
+        self._set_start(self._shared.place.start)
         if seed is not None and self.seed is None:
             self._shared.drawn_seed = seed
         # Persistent workers may have read their datasets beyond the state, so other ones take their place.

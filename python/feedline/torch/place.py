@@ -10,9 +10,9 @@ from feedline.torch.progress import EpochProgress
 from feedline.torch.rank_sampler import RankSampler
 
 _FORMAT = 1
-_PARTS = ("sampler", "iterable", "torch", "start")
+_PARTS = ("sampler", "iterable", "torch", "start", "shared")
 """The states of the sampler, of an iterable dataset, and of torch's generator for ``seeding="torch"``; the position
-from which on ranks divide the epoch."""
+from which on ranks divide the epoch; the place in samples that jobs share."""
 
 
 class Place:
@@ -85,7 +85,9 @@ class Place:
         }
 
     @staticmethod
-    def from_state(state: Any, batch_size: int | None, ranks: RankSampler | None) -> tuple[Place, int | None]:
+    def from_state(
+        state: Any, batch_size: int | None, ranks: RankSampler | None, *, is_shared: bool
+    ) -> tuple[Place, int | None]:
         """Return the place of a state, and its seed. Batches are counted anew for another batch size or world size."""
         if not isinstance(state, dict) or state.get("feedline_torch") != _FORMAT:
             raise StateError(f"{short(state)} is no state of a feedline.torch.DataLoader")
@@ -94,6 +96,8 @@ class Place:
         except KeyError as error:
             raise StateError(f"the state has no {error}") from None
         parts = {name: state[name] for name in _PARTS if name in state}
+        if batches and ("shared" in state) != is_shared:
+            raise StateError("jobs that share have an order of their own: continue with the same share=... as before")
         if ranks is None and "world_size" in state:
             raise StateError(
                 f"the state is that of one of {state['world_size']} ranks; give rank and world_size (1 for one process)"

@@ -24,11 +24,14 @@ class EpochProgress:
         iterable: IterableProgress | None = None,
         draws: TorchDraws | None = None,
         start: int | None = None,
+        shared: dict[str, Any] | None = None,
     ) -> None:
         """``received`` batches were delivered before. ``draws`` are those of ``seeding="torch"``.
 
-        ``start`` is the position from which on ranks divide the epoch, if it is not 0.
+        ``start`` is the position from which on ranks divide the epoch, if it is not 0. ``shared`` is the place at the
+        start in samples that jobs share.
         """
+        self.shared = shared
         self.epoch, self.received, self.start = epoch, received, start
         self.sampler, self.iterable, self.draws = sampler, iterable, draws
 

@@ -22,6 +22,10 @@ _START = (
 )  # fmt: skip
 
 
+_MAX_PACKED = 1 << 30
+"""Each worker gets the function with everything in it, as one message."""
+
+
 def worker_program() -> list[str]:
     """Return the command that starts a worker with the interpreter, the import path and the folder of this process."""
     if not sys.executable:
@@ -34,7 +38,12 @@ def worker_program() -> list[str]:
 def pack(function: Callable[..., Any], inputs: int, outputs: int) -> str:
     """Return a function as text for a worker process, which need not have this program's main script."""
     try:
-        return base64.b64encode(pickle.dumps((_pickled(function), inputs, outputs))).decode()
+        packed = base64.b64encode(pickle.dumps((_pickled(function), inputs, outputs))).decode()
+        if len(packed) > _MAX_PACKED:
+            raise PlanError(
+                f"its pickle has {len(packed) * 3 // 4} bytes, and at most {_MAX_PACKED * 3 // 4} are possible"
+            )
+        return packed
     except Exception as error:
         code = getattr(function, "__code__", None)
         place = f" of {code.co_filename}:{code.co_firstlineno}" if code is not None else ""

@@ -3,8 +3,8 @@
 In: a function or another callable. Out: a hash of its code, its defaults and closure, the global values that it names,
 the functions and classes among them, and the files of the modules that it names.
 
-What it cannot see: files and variables of the environment that the function reads, and modules that it imports by a
-name that it computes. ``ops.Map(version=...)`` is for these.
+What it cannot see: files and variables of the environment that the function reads, modules that it imports by a name
+that it computes, and modules behind the modules that it names. ``ops.Map(version=...)`` is for these.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ import io
 import os
 import pickle
 import sys
+import sysconfig
 import types
 from collections.abc import Callable
 from typing import Any
 
 _Visit = Callable[[Any], None]
+_NOT_CODE = (
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__firstlineno__",
+    "__static_attributes__",
+)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 
 
@@ -35,13 +45,19 @@ def code_hash(function: Callable[..., Any]) -> str:
     return visitor.digest.hexdigest()
 
 
+_INSTALLED = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
 class _Visitor:
     """Walks what a function refers to, in an order that depends on nothing but its code."""
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=16)
-        # Objects by identity. They are kept, so that no other object gets the same one.
-        self._seen: dict[int, Any] = {}
+        # The numbers of objects, by identity. Objects are kept, so that no other one gets the same identity.
+        self._seen: dict[int, tuple[int, Any]] = {}
         self._modules: set[str | None] = set()
 
     def visit(self, value: Any) -> None:
@@ -49,8 +65,8 @@ class _Visitor:
         if type(value) in _PLAIN:
             return self._add(f"{type(value).__name__} {value!r}")
         if id(value) in self._seen:
-            return self._add("seen")
-        self._seen[id(value)] = value
+            return self._add(f"seen {self._seen[id(value)][0]}")
+        self._seen[id(value)] = (len(self._seen), value)
         return self._visit_new(value)
 
     def _visit_new(self, value: Any) -> None:
@@ -64,6 +80,13 @@ class _Visitor:
             self._visit_code(value)
         elif isinstance(value, type):
             self._visit_class(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._visit_all("method", value.__func__)
+        elif isinstance(value, property):
+            self._visit_all("property", value.fget, value.fset, value.fdel)
+        elif isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+            # Such as a function behind functools.lru_cache, which is pickled by its name.
+            self._visit_all(f"wrapped by {type(value).__qualname__}", value.__wrapped__)
         elif isinstance(value, functools.partial):
             self._visit_all("partial", value.func, value.args, value.keywords)
         elif isinstance(value, (tuple, list)):
@@ -88,6 +111,9 @@ class _Visitor:
         for name in _global_names(function.__code__):
             if name in function.__globals__:
                 self._visit_all(f"global {name}", function.__globals__[name])
+            elif name in sys.modules:
+                # An import inside of the function.
+                self._visit_module(name)
         self._visit_module(function.__module__)
 
     def _visit_code(self, code: types.CodeType) -> None:
@@ -96,10 +122,10 @@ class _Visitor:
 
     def _visit_class(self, kind: type) -> None:
         self._add(f"class {kind.__module__} {kind.__qualname__}")
-        if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-            # Their code is in no module that another process could import.
-            members = sorted((name, member) for name, member in vars(kind).items() if callable(member))
-            self._visit_all("members", *kind.__bases__, *(part for entry in members for part in entry))
+        module = sys.modules.get(kind.__module__)
+        if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__ or not _is_installed(module):
+            members = {name: member for name, member in vars(kind).items() if name not in _NOT_CODE}
+            self._visit_all("members", *kind.__bases__, *(part for entry in sorted(members.items()) for part in entry))
         self._visit_module(kind.__module__)
 
     def _visit_object(self, value: Any) -> None:
@@ -110,7 +136,12 @@ class _Visitor:
             pickler.dump(value)
             self._add_bytes(bytes_of.getbuffer())
         except Exception:
-            self._add("an object that cannot be pickled")
+            # A part of it cannot be pickled, such as a lock. Such a part is like no object of another process.
+            state = getattr(value, "__dict__", None)
+            if state is None:
+                self._add(f"unlike others {os.getpid()} {id(value)}")
+            else:
+                self._visit_all("state", *(part for entry in state.items() for part in entry))
         self._visit_all("code", type(value), *pickler.code)
 
     def _visit_module(self, name: str | None) -> None:
@@ -163,6 +194,14 @@ def _global_names(code: types.CodeType) -> list[str]:
         if isinstance(constant, types.CodeType):
             names |= dict.fromkeys(_global_names(constant))
     return list(names)
+
+
+def _is_installed(module: Any) -> bool:
+    """Return whether a module belongs to the interpreter or to an installed package. Their versions tell them apart."""
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str):
+        return module is not None
+    return any(os.path.realpath(path).startswith(folder) for folder in _INSTALLED)
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -106,12 +106,11 @@ class _FunctionWorker:
             self._seed(first >> 1)
             returned = self._function.call(values, (first, second), index, epoch, key)
             status = _UNUSABLE
-            results = self._function.results(returned)
-        except Exception as error:
+            results = [self._stored(value) for value in self._function.results(returned)]
+        except BaseException as error:  # Also SystemExit: the function does not decide about this process.
             return _framed(struct.pack("<BBH", frames.MAP, status, 0) + _pickled(error))
         parts = [struct.pack("<BBHI", frames.MAP, _RETURNED, 0, len(results))]
-        parts += [self._stored(value) for value in results]
-        return _framed(b"".join(parts))
+        return _framed(b"".join([*parts, *results]))
 
     def _arguments(self, body: memoryview, place: int, count: int) -> list[Any]:
         assert self._inbox is not None, "the engine sends the memory with the first call"
@@ -160,7 +159,7 @@ def _framed(body: bytes) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
-def _pickled(error: Exception) -> bytes:
+def _pickled(error: BaseException) -> bytes:
     """Pickle an exception with its traceback. One that cannot be pickled becomes a ``RuntimeError`` with its text."""
     dump: Callable[[Any], bytes] = pickle.dumps
     try:
@@ -168,7 +167,7 @@ def _pickled(error: Exception) -> bytes:
         pickle.loads(pickled)
         return pickled
     except Exception:
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain: BaseException = RuntimeError(f"{type(error).__name__}: {error}")
         return dump(ExceptionWithTraceback(plain, error.__traceback__))
 
 

@@ -7,6 +7,7 @@ or arrays that the engine can store. The same code runs on the engine's threads 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ class SampleFunction:
 def asked_for(function: Callable[..., Any], inputs: int) -> tuple[str, ...]:
     """Return the names of ``rng``, ``generator``, ``index``, ``epoch`` and ``key`` that a function has as parameters.
 
-    The first ``inputs`` parameters get values of fields, whatever their names are.
+    The first ``inputs`` parameters get values of fields, whatever their names are. Parameters that a
+    ``functools.partial`` has set keep their values.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -76,6 +78,8 @@ def asked_for(function: Callable[..., Any], inputs: int) -> tuple[str, ...]:
     fields = [parameter.name for parameter in parameters if parameter.kind in by_position][:inputs]
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     asked = {parameter.name for parameter in parameters if parameter.kind in by_name} - set(fields)
+    if isinstance(function, functools.partial):
+        asked -= set(function.keywords)
     return tuple(name for name in _ASKABLE if name in asked)
 
 

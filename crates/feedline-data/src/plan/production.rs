@@ -78,10 +78,18 @@ impl Plan {
 
     /// Jobs with an equal key can be served by one run.
     pub fn shared_key(&self) -> Fingerprint {
+        self.segments_key(&self.code())
+    }
+
+    /// A state of a job that shares belongs to plans with an equal key. A function may have been corrected since.
+    pub fn segments_state_key(&self) -> Fingerprint {
+        self.segments_key("")
+    }
+
+    fn segments_key(&self, code: &str) -> Fingerprint {
         let fields = self.produced().join("\u{0}");
         let values = self.fingerprints().values.to_string();
         let blocks = self.segment_blocks().map_or(0, |blocks| blocks.hash());
-        let code = self.code();
         Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}{code}").as_bytes()))
     }
 
@@ -97,7 +105,8 @@ impl Plan {
 
     /// Hashes of the functions in the plan. Empty without functions.
     fn code(&self) -> String {
-        self.ops().iter().filter_map(|op| op.op().code_hash()).map(|hash| format!(" {hash}")).collect()
+        let hashes: Vec<String> = self.ops().iter().filter_map(|op| op.op().code_hash()).collect();
+        if hashes.is_empty() { String::new() } else { format!(" {}", hashes.join(" ")) }
     }
 
     /// The division into segments, without the choice of samples.

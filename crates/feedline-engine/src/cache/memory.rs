@@ -1,4 +1,4 @@
-//! Cached samples in memory, for one run or for all runs of a process with the same first ops.
+//! Cached samples in memory: for all runs of one loader, or for all runs of a process with the same first ops.
 //!
 //! Always true: a record stays until it is replaced, and the total stays below the limit.
 

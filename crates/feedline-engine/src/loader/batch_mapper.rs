@@ -58,7 +58,7 @@ pub(super) struct BatchFunctions {
 }
 
 /// A batch that was taken, with its place.
-type Taken = Result<(Delivered, BatchPlace), Error>;
+type Taken = Result<(Delivered, BatchPlace), Failure>;
 
 /// A deliverer whose batches go through functions.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ struct Shared {
 struct MapperState {
     /// The place before the next batch that is taken.
     before: Received,
-    results: HashMap<u64, Result<Delivered, Error>>,
+    results: HashMap<u64, Result<Delivered, Failure>>,
     /// The numbers of the next batch to take and to deliver, since the mapper was opened.
     next_taken: u64,
     next_delivered: u64,
@@ -94,7 +94,28 @@ struct MapperState {
     /// Set after an error: nothing more is taken before a jump.
     is_halted: bool,
     is_closed: bool,
+    /// Consumers that wait for a batch.
     waiting: usize,
+    /// Jumps that wait for `taking`. Threads let them go first.
+    seeking: usize,
+}
+
+/// Why a batch cannot be delivered. It stays at its place until a jump, so that every consumer learns of it.
+#[derive(Debug)]
+enum Failure {
+    /// The inner deliverer failed. It repeats its error; the first one is kept here until it is delivered.
+    Inner(Option<Error>),
+    /// A function failed.
+    Function { number: u64, epoch: Epoch, source: Arc<dyn StdError + Send + Sync> },
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Function { number, epoch, source } => Self::Batch { number, epoch, source },
+            Failure::Inner(error) => error.unwrap_or(Self::Closed),
+        }
+    }
 }
 
 impl BatchMapper {
@@ -114,6 +135,7 @@ impl BatchMapper {
             is_halted: false,
             is_closed: false,
             waiting: 0,
+            seeking: 0,
         };
         let shared = Arc::new(Shared {
             inner,
@@ -150,24 +172,19 @@ impl Shared {
     /// Takes the next batch of the inner deliverer, with its number. `None` once the mapper was closed.
     fn take_next(&self) -> Option<(u64, Taken)> {
         loop {
-            let _taking = self.taking.lock();
-            let mut state = self.state.lock();
-            // As many finished batches as threads, and one under way in each.
-            let limit = 2 * self.functions.threads as u64;
-            if state.is_closed {
-                return None;
-            }
-            if state.is_halted || state.next_taken - state.next_delivered >= limit {
-                self.changed.wait_for(&mut state, STREAM_POLL);
+            let is_waited_for = self.wait_for_room()?;
+            let taking = self.taking.lock();
+            // Another thread may have taken the room, or a jump may wait.
+            if !self.has_room(&self.state.lock()) {
                 continue;
             }
-            let is_waited_for = state.waiting > 0;
-            drop(state);
             let ready = if is_waited_for { self.inner.wait_within(STREAM_POLL) } else { Ok(true) };
             let taken = ready.and_then(|is_ready| if is_ready { self.inner.take() } else { Ok(None) });
             let mut state = self.state.lock();
             let taken = match taken {
                 Ok(None) => {
+                    // Not under `taking`, for which a jump may wait.
+                    drop(taking);
                     if !is_waited_for {
                         self.changed.wait_for(&mut state, IDLE_POLL);
                     }
@@ -176,13 +193,32 @@ impl Shared {
                 Ok(Some(delivered)) => Ok(self.placed(&mut state, delivered)),
                 Err(error) => {
                     state.is_halted = true;
-                    Err(error)
+                    Err(Failure::Inner(Some(error)))
                 }
             };
             let number = state.next_taken;
             state.next_taken += 1;
             return Some((number, taken));
         }
+    }
+
+    /// Waits until another batch may be taken. Returns whether a consumer waits for it. `None` once the mapper was closed.
+    fn wait_for_room(&self) -> Option<bool> {
+        let mut state = self.state.lock();
+        while !state.is_closed {
+            if self.has_room(&state) {
+                return Some(state.waiting > 0);
+            }
+            self.changed.wait_for(&mut state, STREAM_POLL);
+        }
+        None
+    }
+
+    fn has_room(&self, state: &MapperState) -> bool {
+        // As many finished batches as threads, and one under way in each.
+        let limit = 2 * self.functions.threads as u64;
+        let has_room = state.next_taken - state.next_delivered < limit;
+        has_room && !state.is_halted && !state.is_closed && state.seeking == 0
     }
 
     /// Finds the place of a batch that was just taken.
@@ -200,17 +236,32 @@ impl Shared {
         (delivered, at)
     }
 
-    fn mapped(&self, delivered: Delivered, at: BatchPlace) -> Result<Delivered, Error> {
+    fn mapped(&self, delivered: Delivered, at: BatchPlace) -> Result<Delivered, Failure> {
         let Delivered { mut batch, after, arrived } = delivered;
         let (epoch, number) = (batch.epoch, batch.number);
         for function in &*self.functions.functions {
-            batch = function.apply(batch, at, &self.cancel).map_err(|source| Error::Batch {
+            batch = function.apply(batch, at, &self.cancel).map_err(|source| Failure::Function {
                 number,
                 epoch,
                 source: Arc::from(source),
             })?;
         }
         Ok(Delivered { batch, after, arrived })
+    }
+
+    /// Takes and maps the next batch when the consumer asks for it. If a function fails, the progress is that before the batch.
+    fn take_now(&self) -> Result<Option<Delivered>, Error> {
+        let received = self.state.lock().before.clone();
+        let progress = received.job_progress().lock().clone();
+        let Some(delivered) = self.inner.take()? else { return Ok(None) };
+        let (delivered, at) = self.placed(&mut self.state.lock(), delivered);
+        let mapped = self.mapped(delivered, at);
+        if mapped.is_err() {
+            *received.job_progress().lock() = progress;
+            self.inner.seek(&received);
+            self.jump(self.state.lock(), &received);
+        }
+        mapped.map(Some).map_err(Error::from)
     }
 
     fn wait_for_result(&self, timeout: Duration) -> Result<bool, Error> {
@@ -255,24 +306,43 @@ impl Deliverer for BatchMapper {
     fn take(&self) -> Result<Option<Delivered>, Error> {
         let shared = &self.shared;
         if !self.is_ahead {
-            let Some(delivered) = shared.inner.take()? else { return Ok(None) };
-            let (delivered, at) = shared.placed(&mut shared.state.lock(), delivered);
-            return shared.mapped(delivered, at).map(Some);
+            return shared.take_now();
         }
         let mut state = shared.state.lock();
         let number = state.next_delivered;
-        let Some(result) = state.results.remove(&number) else { return Ok(None) };
-        state.next_delivered += 1;
-        drop(state);
-        shared.changed.notify_all();
-        result.map(Some)
+        let error = match state.results.get_mut(&number) {
+            None => return Ok(None),
+            Some(Err(Failure::Function { number, epoch, source })) => {
+                Error::Batch { number: *number, epoch: *epoch, source: Arc::clone(source) }
+            }
+            Some(Err(Failure::Inner(error))) => {
+                let Some(error) = error.take() else {
+                    drop(state);
+                    // It raises the same error again.
+                    return shared.inner.wait_within(Duration::ZERO).map(|_| None);
+                };
+                error
+            }
+            Some(Ok(_)) => {
+                let delivered = state.results.remove(&number);
+                state.next_delivered += 1;
+                drop(state);
+                shared.changed.notify_all();
+                return delivered.transpose().map_err(Error::from);
+            }
+        };
+        Err(error)
     }
 
     fn seek(&self, received: &Received) {
+        self.shared.state.lock().seeking += 1;
+        self.shared.changed.notify_all();
         // No thread takes a batch meanwhile, so every batch that is taken later comes from the new place.
         let _taking = self.shared.taking.lock();
         self.shared.inner.seek(received);
-        self.shared.jump(self.shared.state.lock(), received);
+        let mut state = self.shared.state.lock();
+        state.seeking -= 1;
+        self.shared.jump(state, received);
     }
 
     fn queue(&self) -> QueueSnapshot {

@@ -74,7 +74,7 @@ impl JobProgress {
     pub fn to_state(&self, plan: &Plan, segments: &Segments) -> JobProgressState {
         JobProgressState {
             feedline: FORMAT,
-            shared: plan.shared_key().to_string(),
+            shared: plan.segments_state_key().to_string(),
             samples: segments.samples(),
             segment_len: segments.segment_len(),
             ops: OpMarks::of(plan),
@@ -136,7 +136,8 @@ impl JobProgressState {
         if let Some(changes) = self.ops.changes(&OpMarks::of(plan)) {
             return Err(JobProgressError::Ops { changes });
         }
-        let is_same = self.shared == plan.shared_key().to_string() && self.segment_len == segments.segment_len();
+        let is_same =
+            self.shared == plan.segments_state_key().to_string() && self.segment_len == segments.segment_len();
         if !is_same || self.samples != segments.samples() {
             return Err(JobProgressError::Other { saved: self.samples, now: segments.samples() });
         }

@@ -3,8 +3,8 @@
 //! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. The
 //! cache wraps another supply. Its samples have the bytes that the inner supply and the ops would produce (law 1).
 //!
-//! With a cache on disk, or in memory shared between runs, a record carries the stamp of its files: a changed file is a miss. A
-//! memory cache of one run alone has no stamps and does not notice changed files.
+//! With a cache on disk, or in memory shared between loaders, a record carries the stamp of its files: a changed file is a miss. A
+//! memory cache of one loader alone has no stamps and does not notice changed files.
 //!
 //! Always true: a cached sample stays cached, so under random access only the samples that did not fit are misses. Memory and disk
 //! each stay below their limit. On disk, samples that other plans cache after this run started are not counted.
@@ -177,7 +177,7 @@ impl PrefixCache {
         self.kept.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
     }
 
-    /// The stamp of a sample's files. 0 if no record outlives the run: then none is needed, and reading one may open the files.
+    /// The stamp of a sample's files. 0 if no record outlives the loader: then none is needed, and reading one may open the files.
     fn stamp(&self, request: SampleRequest) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
         if self.disk.is_some() || self.memories.is_some() {

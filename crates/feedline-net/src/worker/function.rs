@@ -61,6 +61,9 @@ pub enum FunctionError {
         /// The cause.
         source: io::Error,
     },
+    /// This process has no memory or no descriptor left for the arguments.
+    #[error("cannot hand arguments over to the worker process of the function")]
+    Arguments(#[source] io::Error),
     /// The worker ended.
     #[error("the worker process of the function {0}")]
     Lost(String),
@@ -136,7 +139,8 @@ impl FunctionWorker {
     }
 
     fn call(&mut self, call: &FunctionCall<'_>, cancel: &Cancel) -> Result<Vec<FunctionValue<'static>>, FunctionError> {
-        match self.ask(call, cancel).map_err(|error| self.error(error))? {
+        let is_new = self.put_arguments(call).map_err(FunctionError::Arguments)?;
+        match self.ask(is_new, cancel).map_err(|error| self.error(error))? {
             FunctionReply::Returned(values) => values
                 .into_iter()
                 .map(|value| self.read(value))
@@ -147,7 +151,8 @@ impl FunctionWorker {
         }
     }
 
-    fn ask(&mut self, call: &FunctionCall<'_>, cancel: &Cancel) -> Result<FunctionReply, LinkError> {
+    /// Writes the arguments into the inbox, and the call into the frame. Returns whether the inbox is new.
+    fn put_arguments(&mut self, call: &FunctionCall<'_>) -> io::Result<bool> {
         let (places, bytes) = call_frame(call, &mut self.link.frame);
         let has = self.inbox.as_ref().map_or(0, |(_, has)| *has);
         let is_new = has < bytes || self.inbox.is_none();
@@ -158,8 +163,13 @@ impl FunctionWorker {
         for (content, place) in contents(call).zip(places) {
             inbox.0.write_all_at(content, place as u64)?;
         }
-        let inbox = &self.inbox.insert(inbox).0;
-        let body = self.link.ask(is_new.then(|| inbox.as_fd()), &|| cancel.is_cancelled())?;
+        self.inbox = Some(inbox);
+        Ok(is_new)
+    }
+
+    fn ask(&mut self, is_new: bool, cancel: &Cancel) -> Result<FunctionReply, LinkError> {
+        let inbox = self.inbox.as_ref().filter(|_| is_new).map(|(inbox, _)| inbox.as_fd());
+        let body = self.link.ask(inbox, &|| cancel.is_cancelled())?;
         read_reply(body).map_err(LinkError::Answer)
     }
 

@@ -22,6 +22,7 @@ from feedline.loader import Loader
 from feedline.torch.iterator import EpochIterator
 from feedline.torch.native.dataset_plan import DatasetPlan, plan_of, plan_options
 from feedline.torch.native.promote import Promotion, Refusal, promote
+from feedline.torch.progress import EpochProgress
 from feedline.torch.rank_sampler import RankSampler
 from feedline.torch.sampling import SeededSampling
 from feedline.types import Snapshot
@@ -40,6 +41,7 @@ class NativeLoader:
         self._promotion = promotion
         self.is_native = isinstance(promotion, Promotion)
         self.is_shared = loader.share is not False
+        self._start = _start_of(loader)
         self._iterator: weakref.ref[NativeIterator] | None = None
         seed = loader._resolved_seed()
         self.loader = Loader(
@@ -82,8 +84,8 @@ class NativeLoader:
         return f"not native: {reason}"
 
     def is_current(self, loader: DataLoader[Any]) -> bool:
-        """Return whether the dataset was not changed since."""
-        return self._promotion.is_current(loader.dataset)
+        """Return whether the dataset and the part of the epoch that ranks divide were not changed since."""
+        return self._start == _start_of(loader) and self._promotion.is_current(loader.dataset)
 
     @property
     def is_in_use(self) -> bool:
@@ -91,18 +93,23 @@ class NativeLoader:
         iterator = None if self._iterator is None else self._iterator()
         return iterator is not None and not iterator.has_ended
 
-    def begin(self, iterator: NativeIterator, epoch: int, received: int, start: int) -> Iterator[Any]:
-        """Give an iterator the batches of an epoch, except those that were received before.
-
-        Ranks divide the epoch from position ``start`` on.
-        """
-        if self.is_shared and start:
+    def begin(self, iterator: NativeIterator, epoch: int, progress: EpochProgress) -> Iterator[Any]:
+        """Give an iterator the batches of an epoch, except those that were received before."""
+        received = progress.received
+        if self.is_shared and progress.start:
             raise StateError("share: continue with the old number of ranks until the end of the epoch")
         self._iterator = weakref.ref(iterator)
+        if self.is_shared and progress.shared is not None:
+            self.loader.load_state_dict(progress.shared)
+            return map(self._promotion.collate, iter(self.loader))
         self.loader.set_epoch(epoch)
         if received:
             self.loader.load_state_dict(self.loader.state_dict() | {"epoch": epoch, "batches": received})
         return map(self._promotion.collate, iter(self.loader))
+
+    def shared_state(self) -> dict[str, Any]:
+        """Return the part of a state that says which shared samples were received."""
+        return {"shared": self.loader.state_dict()} if self.is_shared else {}
 
     def step(self, step: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
         """Return a step that takes batches of the native loader."""
@@ -127,7 +134,7 @@ class NativeIterator(EpochIterator):
         # Kept alive: the loader may have replaced it meanwhile.
         self._native = native
         self._workers: list[BaseProcess] = []
-        self._batches = native.begin(self, self._epoch, self._num_yielded, self._progress.start or 0)
+        self._batches = native.begin(self, self._epoch, self._progress)
 
     def _make_next(self) -> Any:
         try:
@@ -147,6 +154,11 @@ class NativeIterator(EpochIterator):
     def _shutdown_workers(self) -> None:
         """Free the prepared batches. Trainers call this method of torch's iterator."""
         self.has_ended, self._batches = True, iter(())
+
+
+def _start_of(loader: DataLoader[Any]) -> int:
+    """Return the position from which on ranks divide the next epoch."""
+    return 0 if loader._ranks is None else loader._ranks.start
 
 
 def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed: int) -> dict[str, Any]:
