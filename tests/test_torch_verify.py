@@ -73,7 +73,9 @@ def test_samples_that_come_twice_are_found(monkeypatch: pytest.MonkeyPatch) -> N
     from feedline.torch.verification import _Indices
 
     monkeypatch.setattr(_Indices, "__getitem__", lambda self, index: 0)
-    found = verify(DataLoader(Seeded(), batch_size=4, seed=3))
+    # Only a fork has the changed class.
+    loader = DataLoader(Seeded(), batch_size=4, seed=3, num_workers=1, multiprocessing_context="fork")
+    found = verify(loader)
     assert [finding.problem for finding in found.findings if "law 2" in finding.promise] == [
         "sample 0 came at place 1, where the sampler has 1"
     ]
