@@ -36,7 +36,7 @@ def children() -> set[int]:
     """Give the processes that this one has started, in any thread."""
     found = set()
     for status in Path("/proc").glob("[0-9]*/status"):
-        # A process may end while it is looked at.
+        # A process may end while its status is read.
         with contextlib.suppress(OSError):
             if f"\nPPid:\t{os.getpid()}\n" in status.read_text():
                 found.add(int(status.parent.name))
@@ -153,7 +153,6 @@ def test_an_exception_keeps_its_type_its_text_and_the_line_of_the_function(worke
     assert caught.value.index == 5
     assert type(cause) is LookupError
     if worker_type == "thread":
-        assert cause.__traceback__ is not None
         assert cause.__traceback__.tb_frame.f_code.co_name == "fail"
     else:
         assert "in fail" in str(cause.__cause__)

@@ -145,7 +145,7 @@ impl<'s> Sample<'s> {
             Ok(field) => {
                 // A load that is repeated replaces a value that may hold the slot. The slot must not be lost with it.
                 let old = field.value.replace(value);
-                if let Some(Memory::Slot(bytes)) = old.and_then(into_memory)
+                if let Some(Memory::Slot(bytes)) = old.and_then(Value::into_memory)
                     && let Some(slot) = field.slot.as_mut()
                 {
                     slot.bytes = Some(bytes);
@@ -230,16 +230,6 @@ pub enum OutputError {
     Field(#[from] FieldError),
     #[error(transparent)]
     Memory(#[from] NoMemory),
-}
-
-fn into_memory(value: Value<'_>) -> Option<Memory<'_>> {
-    match value {
-        Value::Bytes(encoded) => Some(encoded.memory),
-        Value::Pixels(pixels) => Some(pixels.memory),
-        Value::Volume(volume) => Some(volume.memory),
-        Value::Tensor(tensor) => Some(tensor.memory),
-        Value::Text(_) => None,
-    }
 }
 
 fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {

@@ -255,6 +255,19 @@ pub enum Value<'s> {
     Tensor(Tensor<'s>),
 }
 
+impl<'a> Value<'a> {
+    /// The memory of the value. Text has none that can be reused.
+    pub fn into_memory(self) -> Option<Memory<'a>> {
+        match self {
+            Self::Bytes(encoded) => Some(encoded.memory),
+            Self::Pixels(pixels) => Some(pixels.memory),
+            Self::Volume(volume) => Some(volume.memory),
+            Self::Tensor(tensor) => Some(tensor.memory),
+            Self::Text(_) => None,
+        }
+    }
+}
+
 impl Value<'_> {
     /// Describes it, for messages.
     pub(crate) fn describe(&self) -> &'static str {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::function::{CallInfo, Function};
 use super::parts::Settings;
-use super::values::{memory_of, plain, value_of};
+use super::values::{plain, value_of};
 
 /// The name in plans.
 pub(crate) const NAME: &str = "Map";
@@ -173,7 +173,7 @@ impl Op for Map {
             new.push(value_of(result, old));
         }
         for (name, value) in inputs.names().zip(taken) {
-            if let Some(memory) = memory_of(value) {
+            if let Some(memory) = value.into_memory() {
                 // The old memory may be a slot of the batch or a reusable buffer.
                 sample.give_back(name, memory, workspace);
             }

@@ -82,14 +82,3 @@ pub(crate) fn value_of(result: FunctionValue<'static>, old: Option<&Value<'_>>) 
         _ => Value::Tensor(Tensor::new(dtype, shape, memory)),
     }
 }
-
-/// The memory of a value, if it has any.
-pub(crate) fn memory_of(value: Value<'_>) -> Option<Memory<'_>> {
-    match value {
-        Value::Bytes(encoded) => Some(encoded.memory),
-        Value::Pixels(pixels) => Some(pixels.memory),
-        Value::Volume(volume) => Some(volume.memory),
-        Value::Tensor(tensor) => Some(tensor.memory),
-        Value::Text(_) => None,
-    }
-}
