@@ -328,11 +328,7 @@ def test_a_state_after_the_last_batch_is_that_of_the_next_epoch(workers: int) ->
 @with_workers
 def test_a_state_after_a_last_batch_that_raised_is_that_of_the_next_epoch(workers: int) -> None:
     loader = ours(Calls(noisy, 6), workers, batch_size=2, seed=1, collate_fn=failing)
-    batches = iter(loader)
-    for _ in range(2):
-        next(batches)
-    with pytest.raises(LookupError):
-        next(batches)
+    after_two_and_a_failure(loader)
     assert (loader.state_dict()["epoch"], loader.state_dict()["batches"]) == (1, 0)
 
 
@@ -340,6 +336,16 @@ def failing(samples: list[Any]) -> list[Any]:
     if 4 in [sample[0] for sample in samples]:
         raise LookupError("not this one")
     return samples
+
+
+def after_two_and_a_failure(loader: Any) -> Any:
+    """Begin an epoch. Give its iterator after two batches and one that raised."""
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    with pytest.raises(LookupError):
+        next(batches)
+    return batches
 
 
 @with_workers
@@ -353,11 +359,7 @@ def test_a_batch_that_raised_is_not_made_again_from_a_later_state(workers: int, 
 
     for later in range(2):
         loader = make_failing()
-        batches = iter(loader)
-        for _ in range(2):
-            next(batches)
-        with pytest.raises(LookupError):
-            next(batches)
+        batches = after_two_and_a_failure(loader)
         for _ in range(later):
             next(batches)
         state = loader.state_dict()
@@ -387,11 +389,7 @@ def test_a_sampler_with_a_state_is_continued_after_a_batch_that_raised() -> None
         return ours(Calls(noisy, 12), 2, batch_size=2, seed=1, collate_fn=failing, sampler=Position())
 
     loader = make_failing()
-    batches = iter(loader)
-    for _ in range(2):
-        next(batches)
-    with pytest.raises(LookupError):
-        next(batches)
+    batches = after_two_and_a_failure(loader)
     next(batches)
     state = loader.state_dict()
     other = make_failing()
