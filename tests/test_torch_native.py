@@ -23,6 +23,7 @@ from torchvision.transforms import v2
 
 import feedline as fl
 from feedline import ops
+from feedline.torch.native import promotable
 from feedline.torch.native.promote import Promotion, Refusal, promote
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -209,6 +210,23 @@ def test_folders_with_one_transform_can_be_concatenated(root: Path) -> None:
     check(Subset(ConcatDataset([folder, other]), [12, 3, -1, 3]))
 
 
+def test_arrays_can_be_concatenated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (TensorDataset(torch.rand(5, 3) + number, torch.arange(5) + 10 * number) for number in range(2))
+    check(ConcatDataset([first, Subset(second, [4, 0]), first]), tolerance=0)
+    check(ConcatDataset([TensorDataset(torch.rand(2, 3)), TensorDataset(torch.rand(4, 3))]), tolerance=0)
+    pictures = cifar(tmp_path, CIFAR10, monkeypatch, T.ToTensor())
+    check(ConcatDataset([pictures, Subset(pictures, [2, 0])]), tolerance=1e-5)
+
+
+def test_a_joined_array_that_changes_is_read_again() -> None:
+    data = torch.zeros(4)
+    dataset = ConcatDataset([TensorDataset(data), TensorDataset(torch.ones(2))])
+    promotion = promoted(dataset)
+    assert promotion.is_current(dataset)
+    data += 1
+    assert not promotion.is_current(dataset)
+
+
 def test_indices_beyond_the_ends_are_refused(root: Path) -> None:
     promotion = promoted(ImageFolder(root, SMALL))
     assert promotion.source_indices([-1, torch.tensor(3), np.int64(2)]) == [10, 3, 2]
@@ -327,11 +345,23 @@ TENSORS = TensorDataset(torch.zeros(5), torch.zeros(5))
         (Subset(TENSORS, [True]), "not a list of whole numbers"),
         (Subset(TENSORS, [[1]]), "not a list of whole numbers"),
         (Subset(TENSORS, []), "Subset has no samples"),
-        (ConcatDataset([TENSORS, TENSORS]), "ConcatDataset joins arrays"),
+        (ConcatDataset([TENSORS, TensorDataset(torch.zeros(5))]), "ConcatDataset differ in shape or dtype"),
+        (ConcatDataset([TENSORS, TensorDataset(torch.zeros(5), torch.zeros(5).int())]), "differ in shape or dtype"),
     ],
 )
 def test_parts_that_need_python_are_refused_with_the_reason(dataset: Any, expected: str) -> None:
     assert expected in reason(dataset)
+
+
+def test_arrays_too_large_to_copy_are_not_concatenated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotable, "LARGEST_JOINED", 40)
+    check(ConcatDataset([TensorDataset(torch.zeros(5))] * 2), tolerance=0)
+    too_large = ConcatDataset([TensorDataset(torch.zeros(11)), TensorDataset(torch.zeros(5))])
+    assert reason(too_large) == "ConcatDataset joins arrays of 64 bytes, too many to copy them into one"
+
+
+def test_files_and_arrays_are_not_concatenated(root: Path) -> None:
+    assert reason(ConcatDataset([ImageFolder(root, SMALL), TENSORS])) == "ConcatDataset joins files and arrays"
 
 
 def test_folders_with_different_transforms_are_not_concatenated(root: Path) -> None:
@@ -391,6 +421,7 @@ def test_torchvision_is_not_imported(run_python: Callable[..., str]) -> None:
     code = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
+from feedline.torch.native import promotable
 from feedline.torch.native.promote import promote
 from feedline.torch.native.conversion import native_ops
 print(promote(torch.utils.data.TensorDataset(torch.zeros(3))).fields, promote([1]).reason[:13])

@@ -28,6 +28,9 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 LARGEST_LABELS = 64 * 2**20
 """Bytes: labels are copied, so a second tensor that is larger is not taken as labels."""
 
+LARGEST_JOINED = 2**30
+"""Bytes: arrays of a ``ConcatDataset`` are copied into one, which may not be larger."""
+
 Indices = npt.NDArray[np.int64]
 
 
@@ -176,17 +179,46 @@ def _subset(dataset: Any) -> Samples:
     return samples.subset(np.where(indices < 0, indices + count, indices))
 
 
-def _concatenation(dataset: Any) -> Pictures:
+def _concatenation(dataset: Any) -> Samples:
     parts = [samples_of(part) for part in dataset.datasets]
-    pictures = [part for part in parts if isinstance(part, Pictures)]
-    if len(pictures) < len(parts):
-        raise RefusedError("ConcatDataset joins arrays; Feedline joins folders of pictures")
-    if any(part.ops != pictures[0].ops for part in pictures):
-        raise RefusedError("the datasets of ConcatDataset have different transforms")
     if list(dataset.cumulative_sizes) != np.cumsum([len(part) for part in parts]).tolist():
         raise RefusedError("a dataset of ConcatDataset has changed its length")
-    paths = [path for part in pictures for path in part.paths]
-    return Pictures(paths, np.concatenate([part.labels for part in pictures]), pictures[0].ops)
+    pictures = [part for part in parts if isinstance(part, Pictures)]
+    rows = [part for part in parts if isinstance(part, Rows)]
+    if pictures and rows:
+        raise RefusedError("ConcatDataset joins files and arrays")
+    if any(part.ops != parts[0].ops for part in parts):
+        raise RefusedError("the datasets of ConcatDataset have different transforms")
+    return _joined_rows(rows) if rows else _joined_pictures(pictures)
+
+
+def _joined_pictures(parts: list[Pictures]) -> Pictures:
+    paths = [path for part in parts for path in part.paths]
+    return Pictures(paths, np.concatenate([part.labels for part in parts]), parts[0].ops)
+
+
+def _joined_rows(parts: list[Rows]) -> Rows:
+    first = parts[0]
+    if any(_kinds_of(part) != _kinds_of(first) for part in parts):
+        raise RefusedError("the arrays of ConcatDataset differ in shape or dtype")
+    size = sum(part.data[:1].nbytes * len(part) for part in parts)
+    if size > LARGEST_JOINED:
+        raise RefusedError(f"ConcatDataset joins arrays of {size:,} bytes, too many to copy them into one")
+    data = np.concatenate([_selected(part.data, part.indices) for part in parts])
+    if first.labels is None:
+        return Rows(data, None, first.field, first.ops)
+    labels = [_selected(part.labels, part.indices) for part in parts if part.labels is not None]
+    return Rows(data, np.concatenate(labels), first.field, first.ops)
+
+
+def _kinds_of(rows: Rows) -> tuple[Any, ...]:
+    """Return what must be equal in arrays that are joined."""
+    arrays = (rows.data, rows.labels)
+    return rows.field, *((array.dtype, array.shape[1:]) if array is not None else None for array in arrays)
+
+
+def _selected(array: npt.NDArray[Any], indices: Indices | None) -> npt.NDArray[Any]:
+    return array if indices is None else array[indices]
 
 
 def _native_chain(dataset: Any, name: str) -> list[Op]:
