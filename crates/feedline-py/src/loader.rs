@@ -70,10 +70,10 @@ impl Loader {
         Ok(Self::of(stream, Some(node)))
     }
 
-    /// A loader for the same source and ops with other samples or another rank. It takes over the samples cached in memory.
+    /// A loader for the same source and ops with other samples or another rank. It takes over the samples cached in memory, and
+    /// the memory of batches.
     fn following(&self, py: Python<'_>, plan: &Bound<'_, Plan>) -> PyResult<Self> {
-        let machine = self.here(py)?.machine().clone();
-        Ok(Self::of(Stream::new(Arc::clone(&plan.get().0), &machine), None))
+        Ok(Self::of(self.here(py)?.following(Arc::clone(&plan.get().0)), None))
     }
 
     /// Lets all batches go through functions. Before the first batch.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::memory::Cancel;
-use feedline_memory::{Condvar, Mutex, MutexGuard};
+use feedline_memory::{Condvar, Mutex, MutexGuard, Pool};
 use feedline_order::{Epoch, Rank};
 
 use super::STREAM_POLL;
@@ -355,6 +355,10 @@ impl Deliverer for BatchMapper {
 
     fn ends_with_iteration(&self) -> bool {
         self.shared.inner.ends_with_iteration()
+    }
+
+    fn leave_slabs(&self) -> Option<Pool> {
+        self.shared.inner.leave_slabs()
     }
 
     fn close(&self) {

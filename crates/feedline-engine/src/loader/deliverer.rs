@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::batch::Batch;
+use feedline_memory::Pool;
 use feedline_order::ShareIndex;
 
 use crate::error::Error;
@@ -33,6 +34,12 @@ pub trait Deliverer: Send + Sync + Debug {
     /// again.
     fn ends_with_iteration(&self) -> bool {
         true
+    }
+
+    /// Returns the pool of its slabs, for the deliverer that replaces it. From now on [`Deliverer::close`] leaves their memory to
+    /// the pool. `None` if it has no pool of its own.
+    fn leave_slabs(&self) -> Option<Pool> {
+        None
     }
 
     /// Ends all work within a second.
@@ -74,6 +81,10 @@ impl Deliverer for Run {
 
     fn workers(&self) -> usize {
         self.workers()
+    }
+
+    fn leave_slabs(&self) -> Option<Pool> {
+        Some(self.leave_slabs())
     }
 
     fn close(&self) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use feedline_data::plan::Plan;
-use feedline_memory::{Mutex, MutexGuard};
+use feedline_memory::{Mutex, MutexGuard, Pool};
 use feedline_order::Epoch;
 
 use super::arrival_recorder::ArrivalRecorder;
@@ -40,6 +40,8 @@ pub struct Loader {
     node: Option<Node>,
     /// Opens the deliverer that is used without a node: a run in this process, or the fallback of a stream from shared segments.
     own: Option<Open>,
+    /// Slabs of the stream before this one, until the first run takes them.
+    left_slabs: LeftSlabs,
     /// The order of delivery, if it is decided while the plan runs.
     pub(super) arrivals: Option<ArrivalRecorder>,
     /// Functions that its batches go through.
@@ -58,6 +60,27 @@ struct Node {
     open: Open,
     /// Whether the stream continues without the node if it is lost.
     continues: bool,
+}
+
+/// Slabs that one stream leaves to the next.
+#[derive(Clone, Default)]
+struct LeftSlabs(Arc<Mutex<Option<Pool>>>);
+
+impl LeftSlabs {
+    fn put(&self, pool: Option<Pool>) {
+        *self.0.lock() = pool;
+    }
+
+    fn take(&self) -> Option<Pool> {
+        self.0.lock().take()
+    }
+
+    /// Frees them, if no run took them.
+    fn free(&self) {
+        if let Some(pool) = self.take() {
+            pool.stop_reuse();
+        }
+    }
 }
 
 impl fmt::Debug for Loader {
@@ -85,13 +108,28 @@ impl Loader {
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
         let context = context_for(&plan, &supply, machine);
         let (run_plan, run_supply, run_context) = (Arc::clone(&plan), Arc::clone(&supply), context.clone());
+        let left_slabs = LeftSlabs::default();
+        let run_slabs = left_slabs.clone();
         let own: Open = Box::new(move |received, _| {
             let (plan, supply) = (Arc::clone(&run_plan), Arc::clone(&run_supply));
-            Ok(Arc::new(Run::start(plan, supply, received.cursor().clone(), None, run_context.clone())?))
+            let (cursor, pool) = (received.cursor().clone(), run_slabs.take());
+            Ok(Arc::new(Run::start(plan, supply, cursor, pool, run_context.clone())?))
         });
         let mut loader = Self::of(plan, context, machine.clone(), Received::nothing());
-        (loader.supply, loader.own) = (Some(supply), Some(own));
+        (loader.supply, loader.own, loader.left_slabs) = (Some(supply), Some(own), left_slabs);
         loader
+    }
+
+    /// A stream of `plan` that replaces this one. It takes over the samples that are cached in memory, and the memory of batches.
+    #[must_use]
+    pub fn following(&self, plan: Arc<Plan>) -> Self {
+        let run = self.lock().run.clone();
+        let following = Self::new(plan, &self.machine);
+        // In short epochs, page faults of fresh memory would take a noticeable part of the time.
+        if let Some(run) = run.filter(|_| self.plan.layout().slab() == following.plan.layout().slab()) {
+            following.left_slabs.put(run.leave_slabs());
+        }
+        following
     }
 
     /// A stream of `plan`'s samples from the shared segments that `connect` opens at the first request. `fallback` opens others if
@@ -131,6 +169,7 @@ impl Loader {
             machine,
             node: None,
             own: None,
+            left_slabs: LeftSlabs::default(),
             arrivals: plan.is_in_arrival_order().then(|| ArrivalRecorder::new(&plan)),
             batch_functions: OnceLock::new(),
             plan,
@@ -314,6 +353,7 @@ impl Loader {
         if let Some(run) = run {
             run.close();
         }
+        self.left_slabs.free();
         keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 

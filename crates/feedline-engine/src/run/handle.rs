@@ -261,6 +261,11 @@ impl Run {
         }
     }
 
+    /// Returns the pool of its slabs, for the run that replaces this one. From now on [`Run::close`] leaves their memory to the pool.
+    pub fn leave_slabs(&self) -> Pool {
+        self.shared.leave_slabs()
+    }
+
     /// Ends the threads. Waits at most a second. Further calls return at once.
     pub fn close(&self) {
         let shared = &*self.shared;

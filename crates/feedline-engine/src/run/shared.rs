@@ -227,9 +227,14 @@ impl RunShared {
         slabs.clone()
     }
 
-    /// Frees the memory that waits for further batches. Batches that a user still has keep theirs.
+    /// Returns the pool, for the run that replaces this one.
+    pub(super) fn leave_slabs(&self) -> Pool {
+        self.slabs.lock().leave()
+    }
+
+    /// Frees the memory that waits for further batches, unless another run got the pool. Batches that a user still has keep theirs.
     pub(super) fn free_unused_slabs(&self) {
-        self.slabs.lock().pool.stop_reuse();
+        self.slabs.lock().end();
     }
 
     /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.

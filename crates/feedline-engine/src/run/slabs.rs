@@ -15,6 +15,8 @@ pub(super) struct Slabs {
     pub layout: Arc<BatchLayout>,
     pub pool: Pool,
     max_spare: usize,
+    /// Whether another run uses the pool after this one.
+    is_left: bool,
 }
 
 impl Slabs {
@@ -22,7 +24,20 @@ impl Slabs {
     pub(super) fn of_plan(plan: &Plan, pool: Option<Pool>, max_spare: usize) -> Self {
         let layout = Arc::new(plan.layout().clone());
         let pool = pool.unwrap_or_else(|| Pool::new(layout.slab().clone(), max_spare));
-        Self { layout, pool, max_spare }
+        Self { layout, pool, max_spare, is_left: false }
+    }
+
+    /// Returns the pool, for the run that replaces this one.
+    pub(super) fn leave(&mut self) -> Pool {
+        self.is_left = true;
+        self.pool.clone()
+    }
+
+    /// Frees unused memory, unless another run got the pool.
+    pub(super) fn end(&self) {
+        if !self.is_left {
+            self.pool.stop_reuse();
+        }
     }
 
     /// Switches to another layout. Other processes may write to its leaves.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from feedline import ops
@@ -122,11 +123,10 @@ class _Chain:
             is_of_tensors = form.kind == "float32" and isinstance(op, (ops.ToTensor, ops.Normalize, ops.RandomErasing))
             collected = self._tensor_ops if is_of_tensors else self._pixel_ops
             collected.append(op)
-            try:
-                _check_by_engine(self._ops())
-            except FeedlineError as error:
+            refusal = _refusal_of_engine(tuple(self._ops()))
+            if refusal is not None:
                 collected.pop()
-                raise NotNativeError(str(error)) from None
+                raise NotNativeError(refusal)
         if (self.form.kind, form.kind) == ("PIL", "uint8"):
             self._row_to_uint8 = len(self._report)
         self.form = form
@@ -173,10 +173,16 @@ def _flattened(transform: Any) -> list[Any]:
     return [single for part in parts for single in _flattened(part)]
 
 
-def _check_by_engine(chain: list[Op]) -> None:
-    """Raise if the engine refuses the ops. Nothing is read: a plan is checked when its loader is made."""
+# A dataset is translated again at each epoch, to notice changed transforms.
+@lru_cache(maxsize=256)
+def _refusal_of_engine(chain: tuple[Op, ...]) -> str | None:
+    """Return why the engine refuses the ops, if it does. Nothing is read: a plan is checked when its loader is made."""
     decode = ops.DecodeImage(exif=False)
-    Loader(files({"image": ["picture.jpg"]}), [decode, *chain], batch_size=1, rank=0, world_size=1).close()
+    try:
+        Loader(files({"image": ["picture.jpg"]}), [decode, *chain], batch_size=1, rank=0, world_size=1).close()
+    except FeedlineError as error:
+        return str(error)
+    return None
 
 
 def _op_text(op: Op) -> str:
