@@ -198,10 +198,11 @@ def test_an_empty_list_of_a_batch_sampler_raises_in_the_default_collation_only(k
     assert list(make(kind, Calls(int), workers, batch_sampler=sampler, collate_fn=len)) == [1, 0, 1, 0]
 
 
-def test_a_bad_sample_can_be_substituted() -> None:
+def test_a_bad_sample_can_be_substituted(caplog: pytest.LogCaptureFixture) -> None:
     loader = ours(Calls(raising(ValueError("wrong"))), 2, batch_size=2, on_error=feedline.substitute(max_fraction=0.2))
     found = [value for batch in loader for value in batch.tolist()]
     assert (len(found), 3 in found) == (8, False)
+    assert "ValueError: wrong" in caplog.text
 
 
 def test_only_samples_with_whole_numbers_and_the_default_collation_are_substituted() -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import (
     ConcatDataset,
     DistributedSampler,
     RandomSampler,
+    SequentialSampler,
     StackDataset,
     Subset,
     SubsetRandomSampler,
@@ -128,6 +129,55 @@ def test_samplers_of_any_kind_decide_the_order(kind: str, workers: int) -> None:
     ]:
         loader = make(kind, dataset, workers, batch_size=2, sampler=sampler)
         assert [value for batch in loader for value in batch.tolist()] == expected
+
+
+def memory_format(value: Any) -> Any:
+    return [leaf.stride() if isinstance(leaf, torch.Tensor) else leaf.strides for leaf in value]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_items_keep_their_order_in_memory(workers: int) -> None:
+    def sample(index: int) -> tuple[Any, ...]:
+        pixels = torch.arange(24.0).reshape(2, 3, 4) + index
+        last = pixels.permute(2, 0, 1)
+        return last, last.to(torch.bfloat16), last.numpy(), np.asfortranarray(pixels.numpy()), pixels
+
+    for expected, item in zip(
+        make("torch", Calls(sample, 3), batch_size=None), ours(Calls(sample, 3), workers, batch_size=None), strict=True
+    ):
+        assert memory_format(item) == memory_format(expected)
+        assert plain(item) == plain(expected)
+
+    def collate(samples: list[Any]) -> tuple[Any]:
+        return (torch.stack([values[4] for values in samples]).to(memory_format=torch.channels_last),)
+
+    (expected,) = make("torch", Calls(sample, 3), batch_size=3, collate_fn=collate)
+    (batch,) = ours(Calls(sample, 3), workers, batch_size=3, collate_fn=collate)
+    assert memory_format(batch) == memory_format(expected)
+    assert plain(batch) == plain(expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"native": False},
+        {"worker_type": "thread"},
+        {"cache": feedline.cache(ram="1MB")},
+        {"seeding": "torch"},
+    ],
+)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_batch_sampler_of_torch_decides_the_batches_of_every_loader(options: dict[str, Any], drop_last: bool) -> None:
+    for dataset in (TensorDataset(torch.arange(10)), Calls(lambda index: (index,), 10)):
+        for sampler in (SequentialSampler(dataset), [7, 1, 3, 3, 2]):
+            batches = BatchSampler(sampler, 3, drop_last)
+            (expected, found) = (
+                make("torch", dataset, batch_sampler=batches),
+                ours(dataset, 2, batch_sampler=batches, **options),
+            )
+            assert [batch[0].tolist() for batch in found] == [batch[0].tolist() for batch in expected]
+            assert len(found) == len(list(found))
 
 
 @both

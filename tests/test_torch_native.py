@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import pickle
 import shutil
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from torchvision.datasets.folder import default_loader, pil_loader
 from torchvision.transforms import v2
 
 import feedline as fl
+import feedline.torch
 from feedline import ops
 from feedline.torch.native import promotable
 from feedline.torch.native.promote import Promotion, Refusal, promote
@@ -415,6 +417,23 @@ def test_a_promotion_notices_that_the_dataset_changed(root: Path) -> None:
     promotion = promoted(subset)
     subset.indices[0] = 3
     assert not promotion.is_current(subset)
+
+
+def test_pictures_of_different_sizes_raise_the_error_of_torch(root: Path) -> None:
+    loader = fl.torch.DataLoader(ImageFolder(root, T.ToTensor()), batch_size=4, num_workers=2)
+    assert loader.explain().startswith("native: ")
+    with pytest.raises(
+        RuntimeError, match=r"stack expects each tensor to be equal size.*make all sizes equal in the transform"
+    ):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sampler_without_an_end_needs_python(workers: int) -> None:
+    dataset = TensorDataset(torch.arange(4))
+    loader = fl.torch.DataLoader(dataset, batch_size=2, sampler=itertools.cycle([1, 3, 2]), num_workers=workers)
+    assert "its sampler has no length" in loader.explain()
+    assert [batch[0].tolist() for batch in itertools.islice(loader, 3)] == [[1, 3], [2, 1], [3, 2]]
 
 
 def test_torchvision_is_not_imported(run_python: Callable[..., str]) -> None:

@@ -116,6 +116,22 @@ def test_the_generator_of_the_user_continues(workers: int, replacement: bool) ->
     check_resume(make_own, (workers, workers))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_seed_that_is_drawn_from_the_generator_of_the_user_is_not_drawn_again(workers: int) -> None:
+    def make_loader() -> Any:
+        generator = torch.Generator().manual_seed(3)
+        return ours(Calls(noisy, 11), workers, batch_size=2, shuffle=True, generator=generator)
+
+    loader = make_loader()
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    expected = [plain(batch) for batch in [*batches, *loader]]
+    other = make_loader()
+    other.load_state_dict(state)
+    assert [plain(batch) for batch in [*other, *other]] == expected
+
+
 class Position(Sampler):
     """Saves how many indices it gave, as torchdata's StatefulDistributedSampler does."""
 
@@ -160,8 +176,31 @@ class Passes(Sampler):
         self.passes = state["passes"]
 
 
+class Walks(Sampler):
+    """Saves epoch and position, and goes on to the next epoch after its last index."""
+
+    def __init__(self) -> None:
+        self.epoch, self.given = 0, 0
+
+    def __len__(self) -> int:
+        return 11
+
+    def __iter__(self) -> Iterator[int]:
+        order = random.Random(self.epoch).sample(range(11), 11)
+        while self.given < 11:
+            self.given += 1
+            yield order[self.given - 1]
+        self.epoch, self.given = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.given = state["epoch"], state["given"]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("sampler", [Position, Passes])
+@pytest.mark.parametrize("sampler", [Position, Passes, Walks])
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"batch_size": None}, {"batch_sampler": True}])
 def test_a_sampler_with_a_state_continues(workers: int, sampler: Any, options: dict[str, Any]) -> None:
     def make_loader(count: int) -> Any:

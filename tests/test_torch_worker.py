@@ -437,6 +437,22 @@ def test_a_worker_ends_when_its_socket_closes() -> None:
     assert parent.worker.process.exitcode == 0
 
 
+def test_an_item_is_stored_in_its_order_in_memory() -> None:
+    def item(index: int) -> Any:
+        pixels = torch.arange(24.0).reshape(2, 3, 4) + index
+        return {"tensor": pixels.permute(2, 0, 1), "array": np.asfortranarray(pixels.numpy())}
+
+    with Parent(Calls(item), mode="unit", auto_collation=False, collate_fn=lambda value: value) as parent:
+        schema, slab = parent.learn(0, slots=1)
+        made = parent.make([1], slab)
+        assert made.statuses == [STORED]
+        found, expected = schema.assemble_item(slab.arrays, made.values[0]), item(1)
+        assert found["tensor"].stride() == expected["tensor"].stride()
+        assert found["array"].strides == expected["array"].strides
+        assert torch.equal(found["tensor"], expected["tensor"])
+        assert np.array_equal(found["array"], expected["array"])
+
+
 def test_output_of_a_dataset_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
     with Parent(Calls(lambda index: sys.stdout.write("from the worker"))) as parent:
         parent.make([0])

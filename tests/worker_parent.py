@@ -162,7 +162,11 @@ class Parent:
         for _ in range(count):
             nanoseconds, offset, length, status, zero = struct.unpack_from("<QQQII", body, end)
             assert zero == 0
-            value = payload.loads(self.arena(offset, length)) if length else None
+            content = self.arena(offset, length) if length else None
+            if status == FAILED:
+                # The length of a text for the log, the text, and the exception.
+                content = content[4 + int.from_bytes(content[:4].tobytes(), "little") :].copy()
+            value = None if content is None else payload.loads(content)
             records.append(Record(nanoseconds, status, value))
             end += 32
         made = Made(records)

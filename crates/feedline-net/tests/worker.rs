@@ -100,13 +100,24 @@ fn a_worker_gets_indices_and_seeds_and_its_payloads_are_read() {
 fn law_6_an_exception_of_the_dataset_travels_as_its_pickle() {
     let pool = pool(OnLoss::Fail, |mut worker| {
         worker.receive();
-        rustix::io::pwrite(&worker.arena, b"pickle", 64).unwrap();
-        worker.answer(&[(0, 0, 0), (64, 6, 2)]);
+        rustix::io::pwrite(&worker.arena, b"\x05\0\0\0E: xypickle", 64).unwrap();
+        worker.answer(&[(0, 0, 0), (64, 15, 2)]);
     });
     let made = make(&pool, &[1, 2, 3], &Cancel::default()).unwrap().samples;
     assert_eq!(made.len(), 2, "the rest was not made");
     let MadeContent::Failed(error) = &made[1].content else { panic!("it raised") };
-    assert_eq!(error.downcast_ref::<WorkerException>().unwrap().0, b"pickle");
+    assert_eq!(error.downcast_ref::<WorkerException>().unwrap().pickled, b"pickle");
+    assert_eq!(error.to_string(), "the dataset raised E: xy");
+}
+
+#[test]
+fn an_exception_without_its_text_is_a_wrong_answer() {
+    let pool = pool(OnLoss::Fail, |mut worker| {
+        worker.receive();
+        rustix::io::pwrite(&worker.arena, b"\xff\0\0\0text", 64).unwrap();
+        worker.answer(&[(64, 8, 2)]);
+    });
+    assert!(make(&pool, &[1], &Cancel::default()).is_err());
 }
 
 #[test]

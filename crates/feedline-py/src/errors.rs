@@ -86,7 +86,7 @@ fn sample_error(py: Python<'_>, failure: &SampleFailure) -> PyResult<PyErr> {
     ))?;
     let cause: &(dyn StdError + 'static) = &*failure.cause;
     // Python turns these into the exception of the dataset, or into an error about the worker.
-    if let Some(WorkerException(pickled)) = cause.downcast_ref() {
+    if let Some(WorkerException { pickled, .. }) = cause.downcast_ref() {
         exception.setattr("pickled", PyBytes::new(py, pickled))?;
     }
     if let Some(MakeError::WorkerLost { worker, .. }) = cause.downcast_ref() {

@@ -288,9 +288,8 @@ class WorkerEngine:
         process.join(timeout=_EXIT_SECONDS)
         code = process.exitcode
         if code is not None and code < 0:
-            ended = f"is killed by signal: {signal.strsignal(-code)}"
-            if code == -signal.SIGKILL:
-                ended += " (perhaps by the kernel, for lack of memory)"
+            hint = ", perhaps by the kernel, for lack of memory" if code == -signal.SIGKILL else ""
+            ended = f"is killed by signal: {signal.strsignal(-code)} ({_signal_name(-code)}{hint})"
         else:
             ended = f"exited unexpectedly with exit code {code}"
         what = (
@@ -325,3 +324,10 @@ class WorkerEngine:
             stuck.append(f"worker {number} (pid {worker.process.pid}) works on {self._sample} {index}\n{stack}")
         where = "\n".join(stuck) or "no worker works on a sample"
         raise RuntimeError(f"DataLoader timed out after {self._options.timeout} seconds: {where}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # Real-time signals have no names.
+        return f"signal {number}"

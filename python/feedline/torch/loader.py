@@ -205,8 +205,13 @@ class DataLoader(TorchDataLoader[T_co]):
 
     @property
     def _has_own_batches(self) -> bool:
-        """Whether a batch sampler of the user chooses the batches."""
+        """Whether a batch sampler chooses the batches that is not of torch's class."""
         return type(self.batch_sampler) is not BatchSampler
+
+    @property
+    def _sample_sampler(self) -> Any:
+        """The sampler of single samples: the loader's, or that of a ``BatchSampler`` that the user gave."""
+        return self.batch_sampler.sampler if type(self.batch_sampler) is BatchSampler else self.sampler
 
     @property
     def _mode(self) -> Literal["sample", "unit"]:
@@ -227,9 +232,10 @@ class DataLoader(TorchDataLoader[T_co]):
         """Return an iterator over the batches or indices of an epoch."""
         assert progress.sampler is not None, "the dataset is map-style"
         if progress.draws is not None:
-            return progress.sampler.track(progress.draws.sampling(self._index_sampler))
-        sampling = SeededSampling(self._index_sampler, self._resolved_seed(), progress.epoch)
-        return progress.sampler.track(sampling)
+            return progress.sampler.track(partial(progress.draws.sampling, self._index_sampler))
+        return progress.sampler.track(
+            partial(SeededSampling, self._index_sampler, self._resolved_seed(), progress.epoch)
+        )
 
     def _feed(self, progress: EpochProgress) -> Feed:
         epoch = progress.epoch
@@ -327,6 +333,9 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _begin_epoch(self) -> EpochProgress:
         """Return the epoch of a new iterator, and the number of its batches that were received before."""
+        if self.seeding != "torch":
+            # A seed that is drawn from the user's generator is drawn before the state of the generator is kept.
+            self._resolved_seed()
         epoch, received, parts = self._shared.place.begin()
         self._set_start(parts.get("start", 0))
         draws = TorchDraws(parts.get("torch")) if self.seeding == "torch" else None
@@ -341,13 +350,17 @@ class DataLoader(TorchDataLoader[T_co]):
                     received,
                 )
         else:
-            sampler = SamplerProgress(self._index_sampler, generators_of(self), parts.get("sampler"))
+            saved, is_left = parts.get("sampler"), self._shared.has_left_sampler
+            sampler = SamplerProgress(self._index_sampler, generators_of(self), saved, is_left=is_left)
         progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"), parts.get("shared"))
         self._shared.place.follow(progress)
         return progress
 
     def _receive(self, progress: EpochProgress) -> None:
         self._shared.place.follow(progress)
+        if progress.sampler is not None:
+            # If the epoch is left early, the sampler stays there.
+            self._shared.has_left_sampler = progress.sampler.is_position
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
         if not self._is_iterable and progress.received == length_of(self._index_sampler):
             self._end_epoch(progress)
@@ -360,7 +373,7 @@ class DataLoader(TorchDataLoader[T_co]):
             is_kept = self.num_workers == 0 or self.persistent_workers
             self._shared.iterable = progress.iterable.saved_for_next_epoch() if is_kept else None
         if progress.sampler is not None:
-            self._shared.has_moving_sampler = progress.sampler.is_position
+            self._shared.has_left_sampler = False
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one. The order and the random numbers of samples depend on it.
@@ -405,8 +418,8 @@ class DataLoader(TorchDataLoader[T_co]):
         draws = TorchDraws() if self.seeding == "torch" else None
         sampler = None
         if not self._is_iterable:
-            sampler = SamplerProgress(self._index_sampler, generators_of(self), None)
-            sampler.is_position = self._shared.has_moving_sampler
+            is_left = self._shared.has_left_sampler
+            sampler = SamplerProgress(self._index_sampler, generators_of(self), None, is_left=is_left)
         iterable = {} if self._shared.iterable is None else {"iterable": self._shared.iterable}
         return EpochProgress(self._shared.place.epoch, 0, sampler, None, draws).saved() | iterable
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,15 +31,26 @@ _AHEAD = 2
 class SamplerProgress:
     """The states of a sampler in one epoch."""
 
-    def __init__(self, index_sampler: Any, generators: list[torch.Generator], saved: dict[str, Any] | None) -> None:
-        """Take the states before the epoch begins, after those of ``saved`` were restored."""
+    def __init__(
+        self,
+        index_sampler: Any,
+        generators: list[torch.Generator],
+        saved: dict[str, Any] | None,
+        *,
+        is_left: bool = False,
+    ) -> None:
+        """Take the states before the epoch begins, after those of ``saved`` were restored.
+
+        ``is_left`` says that the epoch before was left early, so that the state of the sampler is no start.
+        """
         self._holder = _stateful_sampler(index_sampler)
         self.is_continued = False
+        self._may_be_at_end = saved is not None
         self._received: bytes | None = None
         if saved is not None:
             self._restore(saved, generators)
         self._generators = [encoded(generator.get_state()) for generator in generators]
-        self._start = self._state()
+        self._start = None if is_left and saved is None else self._state()
         self.is_position = False
         """Whether the state of the sampler is a position, as far as is known."""
         self._last: bytes | None = None
@@ -48,13 +59,25 @@ class SamplerProgress:
         self._given: deque[bytes | None] = deque()
         """The states of batches that were given out and not yet delivered."""
 
-    def track(self, sampling: Iterator[Any]) -> Iterator[Any]:
-        """Give what a sampler gives, and note its state after each. Two batches are drawn at once, to see the kind."""
+    def track(self, start: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Give what a sampler gives, and note its state after each. Two batches are drawn at once, to see the kind.
+
+        ``start`` begins an iteration of the sampler.
+        """
+        sampling = start()
         if self._holder is None:
             return sampling
+        self._draw_ahead(sampling)
+        if self._may_be_at_end and isinstance(self._ahead[0], StopIteration):
+            # The state is that of the end of an epoch, after which the sampler begins again.
+            self._ahead.clear()
+            sampling = start()
+            self._draw_ahead(sampling)
+        return self._tracked(sampling)
+
+    def _draw_ahead(self, sampling: Iterator[Any]) -> None:
         for _ in range(_AHEAD):
             self._draw(sampling)
-        return self._tracked(sampling)
 
     def _draw(self, sampling: Iterator[Any]) -> None:
         if self._ahead and isinstance(self._ahead[-1], Exception):
@@ -85,10 +108,9 @@ class SamplerProgress:
 
     def saved(self, received: int) -> dict[str, Any]:
         """Return plain data, apart from the sampler's own state."""
-        is_position = self.is_position or self.is_continued
+        is_position = received > 0 and (self.is_position or self.is_continued)
         saved: dict[str, Any] = {"generators": self._generators, "is_position": is_position}
-        # A position that was left from the epoch before is no start of this one.
-        state = self._start if not is_position else self._received if received else None
+        state = self._received if is_position else self._start
         if state is not None:
             saved["state"] = pickle.loads(state)
         return saved
@@ -99,6 +121,7 @@ class SamplerProgress:
         if self._holder is not None and "state" in saved:
             self._holder.load_state_dict(saved["state"])
             self.is_continued = saved["is_position"]
+            self._may_be_at_end = not self.is_continued
             self._received = pickle.dumps(saved["state"])
 
     def _state(self) -> bytes | None:

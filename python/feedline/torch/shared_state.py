@@ -20,8 +20,8 @@ class SharedState:
     place: Place = field(default_factory=Place)
     drawn_seed: int | None = None
     """The seed, if the user gave none and one was needed."""
-    has_moving_sampler: bool = False
-    """Whether the state of the sampler was a position in the last epoch."""
+    has_left_sampler: bool = False
+    """Whether the last epoch was left early, so that the state of its sampler is no start of the next one."""
     iterable: dict[str, Any] | None = None
     """The states of an iterable dataset that goes on from epoch to epoch, at the end of the last one."""
     last_engine: WorkerEngine | None = None

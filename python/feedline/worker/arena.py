@@ -43,6 +43,10 @@ class Arena:
         self._end = -(-end // ALIGNMENT) * ALIGNMENT
         return offset, self._view[offset:end]
 
+    def bytes_at(self, offset: int, size: int) -> memoryview:
+        """Return the bytes of a place."""
+        return self._view[offset : offset + size]
+
     def _grow(self, needed: int) -> None:
         self._bytes = max(2 * self._bytes, -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE)
         os.ftruncate(self.fd, self._bytes)

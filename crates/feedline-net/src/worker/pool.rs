@@ -63,13 +63,27 @@ struct WorkerState {
     replacement: Option<UnixStream>,
 }
 
-/// A Python exception of a worker, pickled. It travels through the engine to the trainer.
+/// A Python exception of a worker. It travels through the engine to the trainer.
 #[derive(Debug)]
-pub struct WorkerException(pub Vec<u8>);
+pub struct WorkerException {
+    /// Its class and its message in one line, for the log.
+    pub text: String,
+    /// The exception, pickled.
+    pub pickled: Vec<u8>,
+}
+
+impl WorkerException {
+    /// Reads a payload: the length of the text (u32), the text, the pickle. `None` if it is too short.
+    fn read(payload: &[u8]) -> Option<Self> {
+        let (len, rest) = payload.split_first_chunk::<4>()?;
+        let (text, pickled) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some(Self { text: String::from_utf8_lossy(text).into_owned(), pickled: pickled.to_vec() })
+    }
+}
 
 impl fmt::Display for WorkerException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the dataset raised an exception")
+        write!(f, "the dataset raised {}", self.text)
     }
 }
 
@@ -182,7 +196,13 @@ fn made(link: &Link, Record { time, offset, len, status }: Record) -> Result<Mad
     let content = match status {
         Status::InSlot => MadeContent::InSlot(payload()?),
         Status::Payload => MadeContent::Payload(payload()?),
-        Status::Raised => MadeContent::Failed(Arc::new(WorkerException(payload()?))),
+        Status::Raised => {
+            let payload = payload()?;
+            let exception = WorkerException::read(&payload).ok_or_else(|| {
+                LinkError::Answer(format!("an exception of {} bytes is shorter than its text", payload.len()))
+            })?;
+            MadeContent::Failed(Arc::new(exception))
+        }
         Status::Ended => MadeContent::Ended,
     };
     Ok(Made { time, content })

@@ -98,7 +98,7 @@ def plan_of(loader: DataLoader[Any]) -> DatasetPlan:
     worker_type = loader.worker_type
     # A sample that a sampler repeats has other random numbers each time. Those of the engine follow its occurrence.
     is_seeded = loader.seeding == "sample" and worker_type == "process" and loader.share is False
-    own_seed = loader._resolved_seed() if is_seeded and _gives_each_once(loader.sampler) else None
+    own_seed = loader._resolved_seed() if is_seeded and _gives_each_once(loader._sample_sampler) else None
     function = DatasetFunction(dataset, schema, own_seed, is_deterministic=loader.cache is not None)
     call = ops.Map(
         function,
@@ -174,7 +174,7 @@ def _obstacle(loader: DataLoader[Any]) -> str | None:
         (loader.num_workers == 0, "this needs num_workers above 0"),
         (loader._is_iterable, f"{name} is iterable, and this needs a map-style dataset"),
         (not loader._auto_collation, "this needs a batch_size"),
-        (loader._has_own_batches, "this needs batch_size and sampler in place of a batch_sampler"),
+        (loader._has_own_batches, "this needs batch_size and sampler, or torch's BatchSampler"),
         (loader.seeding == "torch", 'seeding="torch" needs the workers of torch, which make whole batches in turn'),
         (
             loader.cache is not None and loader.cache.disk is not None,

@@ -14,12 +14,13 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data import RandomSampler, default_collate
+from torch.utils.data import BatchSampler, RandomSampler, default_collate
 from torch.utils.data._utils import collate as torch_collate
 
-from feedline.errors import PlanError, SampleError, StateError
+from feedline.errors import PlanError, RaggedError, SampleError, StateError
 from feedline.loader import Loader
 from feedline.torch.iterator import EpochIterator
+from feedline.torch.length import UNKNOWN_LENGTH, length_of
 from feedline.torch.native.dataset_plan import DatasetPlan, plan_of, plan_options
 from feedline.torch.native.promote import Promotion, Refusal, promote
 from feedline.torch.progress import EpochProgress
@@ -43,14 +44,14 @@ class NativeLoader:
         self.is_shared = loader.share is not False
         self._start = _start_of(loader)
         self._iterator: weakref.ref[NativeIterator] | None = None
-        seed = loader._resolved_seed()
+        seed, batches = loader._resolved_seed(), _batches_of(loader)
         self.loader = Loader(
             promotion.source,
             promotion.ops,
-            batch_size=loader.batch_size or 1,
+            batch_size=batches.batch_size,
             seed=seed,
             num_workers=loader.num_workers,
-            drop_last=loader.drop_last,
+            drop_last=batches.drop_last,
             order=loader.order,
             ragged=() if isinstance(promotion, Promotion) else promotion.ragged,
             **_order_of(loader, promotion, seed),
@@ -142,6 +143,11 @@ class NativeIterator(EpochIterator):
         except StopIteration:
             self.has_ended = True
             raise
+        except RaggedError as error:
+            # The class of torch's error, and advice for transforms in place of ops.
+            what = str(error).split("; ")[0]
+            advice = "make all sizes equal in the transform of the dataset, for example with RandomResizedCrop(224)"
+            raise RuntimeError(f"stack expects each tensor to be equal size: {what}; {advice}") from None
         except SampleError as error:
             if self._native.is_native or error.__cause__ is None or error.op != "Map":
                 raise
@@ -156,6 +162,12 @@ class NativeIterator(EpochIterator):
         self.has_ended, self._batches = True, iter(())
 
 
+def _batches_of(loader: DataLoader[Any]) -> BatchSampler:
+    """Return the batch sampler of torch's class, which the user or the loader made."""
+    assert type(loader.batch_sampler) is BatchSampler, "loaders with other batch samplers have no plan"
+    return loader.batch_sampler
+
+
 def _start_of(loader: DataLoader[Any]) -> int:
     """Return the position from which on ranks divide the next epoch."""
     return 0 if loader._ranks is None else loader._ranks.start
@@ -163,7 +175,7 @@ def _start_of(loader: DataLoader[Any]) -> int:
 
 def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed: int) -> dict[str, Any]:
     """Return the arguments of ``fl.Loader`` for the order of a DataLoader."""
-    sampler: Any = loader.sampler
+    sampler: Any = loader._sample_sampler
     if loader.share is False:
 
         def indices(epoch: int) -> list[int]:
@@ -188,7 +200,8 @@ def _refusal(loader: DataLoader[Any]) -> str | None:
         (loader.seeding == "torch", 'seeding="torch" needs torch\'s own random numbers'),
         (loader.seeding is None, "seeding=None: native samples are always seeded"),
         (not loader._auto_collation, "batch_size=None"),
-        (loader._has_own_batches, "it has a batch_sampler"),
+        (loader._has_own_batches, "it has a batch_sampler of another class than torch's"),
+        (length_of(loader._index_sampler) == UNKNOWN_LENGTH, "its sampler has no length"),
         (loader.collate_fn is not default_collate, "it has a collate_fn"),
         (loader.worker_init_fn is not None, "it has a worker_init_fn"),
         (

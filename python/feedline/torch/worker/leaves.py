@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from feedline.torch.worker.memory_order import memory_order, order_back
 from feedline.worker.frames import DTYPE_NAMES
 
 Mode = Literal["sample", "unit"]
@@ -41,6 +42,13 @@ class Leaf(NamedTuple):
     code: int
     """The dtype, as the protocol numbers them."""
     shape: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    """The dimensions, from the largest stride to the smallest. Empty for row-major order."""
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """The shape of the memory, whose order is row-major."""
+        return tuple(self.shape[dimension] for dimension in self.order) if self.order else self.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -53,10 +61,14 @@ def leaf_of(value: Any, mode: Mode) -> Leaf | None:
     kind = type(value)
     if kind is torch.Tensor:
         code = _CODE_OF_TORCH.get(value.dtype)
-        return None if code is None or not _is_plain(value) else Leaf("t", code, tuple(value.shape))
+        if code is None or not _is_plain(value):
+            return None
+        return Leaf("t", code, tuple(value.shape), memory_order(value.stride(), value.shape) if mode == "unit" else ())
     if kind is np.ndarray:
         code = _CODE_OF_NUMPY.get((value.dtype.kind, value.dtype.itemsize))
-        return None if code is None or not value.dtype.isnative else Leaf("n", code, value.shape)
+        if code is None or not value.dtype.isnative:
+            return None
+        return Leaf("n", code, value.shape, memory_order(value.strides, value.shape) if mode == "unit" else ())
     if mode == "unit":
         return None
     if kind in _CODE_OF_NUMBER:
@@ -96,10 +108,9 @@ def tensor_of(leaf: Leaf, array: Array) -> torch.Tensor:
 
 def value_of(leaf: Leaf, array: Array) -> Any:
     """Return the value that was written into an array without its slot dimension. Arrays keep their memory."""
-    if leaf.kind == "t":
-        return tensor_of(leaf, array)
-    if leaf.kind == "n":
-        return array
+    if leaf.kind in ("t", "n"):
+        array = array.transpose(order_back(leaf.order)) if leaf.order else array
+        return tensor_of(leaf, array) if leaf.kind == "t" else array
     return array[()] if leaf.kind == "np" else array.item()
 
 
@@ -108,21 +119,21 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _array_writer(leaf: Leaf) -> Writer:
-    shape, dtype = leaf.shape, leaf.dtype
+    shape, dtype, order = leaf.shape, leaf.dtype, leaf.order
 
     def write(value: Any, view: Array, slot: int) -> bool:
         if type(value) is not np.ndarray or value.shape != shape:
             return False
         if value.dtype is not dtype and value.dtype != dtype:  # Identity is the usual case, and quicker.
             return False
-        view[slot] = value
+        view[slot] = value.transpose(order) if order else value
         return True
 
     return write
 
 
 def _tensor_writer(leaf: Leaf) -> Writer:
-    shape, dtype = leaf.shape, _TORCH_DTYPES[leaf.code]
+    shape, dtype, order = leaf.shape, _TORCH_DTYPES[leaf.code], leaf.order
     is_bfloat16 = leaf.code == _BFLOAT16
 
     def write_number(value: Any, view: Array, slot: int) -> bool:
@@ -135,7 +146,8 @@ def _tensor_writer(leaf: Leaf) -> Writer:
         if type(value) is not torch.Tensor or value.shape != shape or value.dtype is not dtype:
             return False
         try:
-            view[slot] = value.view(torch.int16).numpy() if is_bfloat16 else value.numpy()
+            array = value.view(torch.int16).numpy() if is_bfloat16 else value.numpy()
+            view[slot] = array.transpose(order) if order else array
         except (TypeError, RuntimeError):  # It requires a gradient, is on a device, or is sparse.
             return False
         return True

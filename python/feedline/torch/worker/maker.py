@@ -31,6 +31,7 @@ from feedline.worker.seeding import sample_seeder
 _MOST_PROPOSALS = 4
 _MOST_SLABS = 64
 """As many as the engine counts as mapped: `MAX_SLABS` of link.rs. Each mapping keeps its memory allocated."""
+_LOGGED_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class Maker:
 
     def _record_failure(self, records: memoryview, word: int) -> int:
         """Record the current exception. Returns the place of the last record that counts."""
-        place, size = self._dump_failure()
         # The batch cannot be delivered, so the rest of its samples here is not made.
         are_values = self._config.failures_are_values
+        place, size = self._dump_failure() if are_values else self._dump_failure_with_text()
         last = len(records) - 4 if are_values else word
         for start in range(word, last + 4, 4):
             records[start + 1], records[start + 2] = place, size
@@ -225,7 +226,7 @@ class Maker:
         except RuntimeError as error:
             return f"a worker cannot map the {new.size} bytes of a batch: {error}"
         views = [
-            np.ndarray((new.slots, *leaf.shape), leaf.dtype, buffer=memory, offset=offset)
+            np.ndarray((new.slots, *leaf.memory_shape), leaf.dtype, buffer=memory, offset=offset)
             for leaf, offset in zip(schema.array_leaves, new.offsets, strict=True)
         ]
         return schema, views
@@ -254,6 +255,18 @@ class Maker:
         except Exception:  # The class of the exception cannot be pickled.
             failure.exc_type = RuntimeError
             return payload.dumps(failure, self._arena)
+
+    def _dump_failure_with_text(self) -> tuple[int, int]:
+        """Write the exception for the engine, which logs its text: the length of the text, the text, the payload."""
+        failure = self._failure or self._wrapped()
+        last_line = failure.exc_msg.strip().rsplit("\n", 1)[-1]
+        text = last_line[:_LOGGED_CHARACTERS].encode(errors="replace")
+        place, size = self._dump_failure()
+        written = bytes(self._arena.bytes_at(place, size))
+        data = len(text).to_bytes(4, "little") + text + written
+        place, memory = self._arena.reserve(len(data))
+        memory[:] = data
+        return place, len(data)
 
 
 def _collate_in_private_memory() -> None:

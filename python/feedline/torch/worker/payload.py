@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from feedline.torch.worker.memory_order import memory_order, order_back
 from feedline.worker.arena import ALIGNMENT, Arena
 
 try:
@@ -135,9 +136,12 @@ def _fill(memory: memoryview, header: bytes, stream: bytes, buffers: list[memory
 
 def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
     # NumPy hands only contiguous arrays out of band.
-    if not (array.flags.c_contiguous or array.flags.f_contiguous) and not array.dtype.hasobject:
-        array = np.ascontiguousarray(array)
-    return array.__reduce_ex__(5)
+    if array.flags.c_contiguous or array.flags.f_contiguous or array.dtype.hasobject:
+        return array.__reduce_ex__(5)
+    order = memory_order(array.strides, array.shape)
+    if not order:
+        return np.ascontiguousarray(array).__reduce_ex__(5)
+    return np.transpose, (np.ascontiguousarray(array.transpose(order)), order_back(order))
 
 
 def reduce_tensor(tensor: torch.Tensor) -> Any:
@@ -151,6 +155,9 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
         or tensor.is_neg()
     ):
         return tensor.__reduce_ex__(5)
+    order = memory_order(tensor.stride(), tensor.shape)
+    if order:
+        return torch.permute, (tensor.permute(order).contiguous(), order_back(order))
     # NumPy knows no bfloat16 and no 8-bit floats, so the bytes travel as integers.
     integers = _INTEGERS_OF_SIZE.get(tensor.element_size())
     if integers is None:

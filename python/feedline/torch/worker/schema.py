@@ -67,8 +67,8 @@ class Schema:
 
     @property
     def leaves(self) -> list[tuple[int, tuple[int, ...]]]:
-        """The dtype code and the shape of each array leaf."""
-        return [(leaf.code, leaf.shape) for leaf in self.array_leaves]
+        """The dtype code of each array leaf, and the shape of its memory."""
+        return [(leaf.code, leaf.memory_shape) for leaf in self.array_leaves]
 
     @property
     def has_objects(self) -> bool:
