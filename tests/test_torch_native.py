@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import pickle
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ import torch
 import torchvision
 from making import DTYPES, natural, save
 from PIL import Image, ImageFile
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Sampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    random_split,
+)
 from torchvision import transforms as T
 from torchvision.datasets import CIFAR10, CIFAR100, DatasetFolder, FakeData, ImageFolder
 from torchvision.datasets.folder import default_loader, pil_loader
@@ -434,6 +444,32 @@ def test_a_sampler_without_an_end_needs_python(workers: int) -> None:
     loader = fl.torch.DataLoader(dataset, batch_size=2, sampler=itertools.cycle([1, 3, 2]), num_workers=workers)
     assert "its sampler has no length" in loader.explain()
     assert [batch[0].tolist() for batch in itertools.islice(loader, 3)] == [[1, 3], [2, 1], [3, 2]]
+
+
+class DrawsEach(Sampler[int]):
+    """Draws from global generators for each index."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(torch.randint(20, ())) + random.randrange(20) for _ in range(7))
+
+
+@pytest.mark.parametrize("sampler", [DrawsEach(), WeightedRandomSampler([1.0] * 40, 7), SubsetRandomSampler(range(40))])
+def test_a_sampler_gives_the_same_order_with_and_without_native_samples(sampler: Sampler[int]) -> None:
+    dataset = TensorDataset(torch.arange(40))
+    before = torch.get_rng_state(), random.getstate()
+    native, python = (
+        fl.torch.DataLoader(dataset, 2, sampler=sampler, num_workers=1, seed=5, native=native)
+        for native in ("auto", False)
+    )
+    for _ in range(2):
+        expected = [batch[0].tolist() for batch in python]
+        assert [batch[0].tolist() for batch in native] == expected
+    assert native.explain().startswith("native: ")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
 
 
 def test_torchvision_is_not_imported(run_python: Callable[..., str]) -> None:

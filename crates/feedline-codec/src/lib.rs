@@ -15,7 +15,8 @@
 //!   its functions write only to it and to their arguments, and never unwind or jump into Rust.
 //! - C4: if `fl_jpeg_encode` returns 0, it has set a pointer and a length. The caller owns these bytes from then on.
 //! - C5: a function with `target_feature` is called only by way of a [`Simd`] that detected these features.
-//! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions.
+//! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions. Streaming
+//!   stores assert their alignment.
 //! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
 //! - C8: `next_mcu` gets the pointer that was registered with it, which stays borrowed as long as the object lives and is used by
 //!   nothing else. It also gets the blocks of one MCU, whose number the shim checks. It never unwinds.
@@ -44,8 +45,8 @@ pub use format::Format;
 pub use formats::{JpegCoding, Subsampling};
 pub use header::{Header, read_header};
 pub use kernels::{
-    Affine, Simd, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16, interleaved_f32, planes_bf16,
-    planes_f16, planes_f32, planes_u8,
+    Affine, ColourStep, Simd, change_colours, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16,
+    interleaved_f32, mean_luma, planes_bf16, planes_f16, planes_f32, planes_u8,
 };
 pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;

@@ -3,8 +3,8 @@
 mod support;
 
 use feedline_codec::{
-    Affine, Filter, Resampler, Simd, View, interleaved_bf16, interleaved_f16, interleaved_f32, planes_bf16, planes_f16,
-    planes_f32, planes_u8,
+    Affine, ColourStep, Filter, Resampler, Simd, View, change_colours, interleaved_bf16, interleaved_f16,
+    interleaved_f32, mean_luma, planes_bf16, planes_f16, planes_f32, planes_u8,
 };
 use half::{bf16, f16};
 use support::{Numbers, assert_near, gradient};
@@ -86,6 +86,59 @@ fn numbers_are_those_of_the_definition() {
             }
         }
     }
+}
+
+#[test]
+fn large_planes_have_the_same_bytes_at_every_alignment() {
+    // Planes of this size are written by streaming stores where they are aligned. 163 pixels are no whole number of steps.
+    for (width, height) in [(160, 128), (163, 125)] {
+        let pixels = Numbers(3).bytes(width * height * 3);
+        let view = View::packed(&pixels, width as u32, height as u32, 3);
+        let mut expected = vec![0; pixels.len() * 4];
+        planes_f32(view, AFFINES[1].as_ref(), Simd::none(), &mut expected);
+        for shift in [0, 4, 16, 32] {
+            let mut memory = vec![0; expected.len() + 64];
+            let start = memory.as_ptr().align_offset(32) + shift;
+            planes_f32(view, AFFINES[1].as_ref(), Simd::detect(), &mut memory[start..start + expected.len()]);
+            assert!(memory[start..start + expected.len()] == expected, "{width} x {height}, {shift} bytes beyond");
+        }
+    }
+}
+
+#[test]
+fn law_1_steps_of_colour_give_the_same_bytes_with_and_without_simd() {
+    let mut numbers = Numbers(5);
+    for pixels in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
+        let rgb = numbers.bytes(pixels * 3);
+        let [a, b, c, turn] = std::array::from_fn(|_| numbers.below(2000) as f64 / 1000.0);
+        let steps = [
+            ColourStep::Blend { level: 0.0, factor: a },
+            ColourStep::Hue { turn: (turn - 1.0) as f32 / 2.0 },
+            ColourStep::Saturation { factor: b },
+            ColourStep::Blend { level: mean_luma(&rgb, Simd::detect()), factor: c },
+        ];
+        assert_eq!(mean_luma(&rgb, Simd::detect()).to_bits(), mean_luma(&rgb, Simd::none()).to_bits());
+        for count in 0..=steps.len() {
+            check_colours(&rgb, &steps[..count]);
+        }
+    }
+}
+
+#[test]
+fn law_1_the_hue_of_every_colour_turns_to_the_same_bytes_with_and_without_simd() {
+    let mut rgb: Vec<u8> = (0..1 << 16).flat_map(|colour| [0, (colour >> 8) as u8, colour as u8]).collect();
+    for red in 0..=255 {
+        rgb.iter_mut().step_by(3).for_each(|value| *value = red);
+        check_colours(&rgb, &[ColourStep::Hue { turn: [0.1, -0.4, 0.5][usize::from(red) % 3] }]);
+    }
+}
+
+#[track_caller]
+fn check_colours(rgb: &[u8], steps: &[ColourStep]) {
+    let (mut left, mut right) = (rgb.to_vec(), rgb.to_vec());
+    change_colours(&mut left, steps, Simd::detect());
+    change_colours(&mut right, steps, Simd::none());
+    assert!(left == right, "{} pixels, {steps:?}", rgb.len() / 3);
 }
 
 #[test]

@@ -9,12 +9,18 @@ What is *not* done here: drawing. The order is the sampler's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 from torch.utils.data.distributed import DistributedSampler
 
@@ -26,6 +32,15 @@ from feedline.worker.seeding import sample_seeder
 
 _SAMPLER_INDEX = (1 << 48) - 1
 """The seed of the sampler is that of this sample, which no dataset has."""
+
+_DRAWS_ONCE = (
+    SequentialSampler,
+    RandomSampler,  # Draws a seed for a generator of its own.
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    DistributedSampler,
+    _InfiniteConstantSampler,
+)
 
 
 class SeededSampling(Iterator[Any]):
@@ -45,6 +60,13 @@ class SeededSampling(Iterator[Any]):
         """Return the next index or batch."""
         if self._iterator is not None and not self._draws_often:
             return next(self._iterator)
+        return self._drawn(next)
+
+    def rest(self) -> list[Any]:
+        """Return all that follows. The generators are exchanged once, not for each index."""
+        return self._drawn(list)
+
+    def _drawn(self, draw: Callable[[Iterator[Any]], Any]) -> Any:
         outside = GeneratorStates.now()
         try:
             if self._states is not None:
@@ -53,7 +75,7 @@ class SeededSampling(Iterator[Any]):
                 sample_seeder()(self._seed)
             if self._iterator is None:
                 self._iterator = iter(self._sampler)
-            return next(self._iterator)
+            return draw(self._iterator)
         finally:
             if self._draws_often:
                 self._states = GeneratorStates.now()
@@ -113,5 +135,4 @@ def _draws_once(sampler: Any) -> bool:
         return _draws_once(sampler.sampler)
     if type(sampler) is RankSampler:
         return True
-    # RandomSampler draws a seed for a generator of its own.
-    return type(sampler) in (SequentialSampler, RandomSampler, DistributedSampler, _InfiniteConstantSampler)
+    return type(sampler) in _DRAWS_ONCE

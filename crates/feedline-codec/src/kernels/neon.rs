@@ -7,6 +7,7 @@
 use std::arch::aarch64::{
     float32x4_t, uint8x16_t, uint8x16x3_t, vaddq_f32, vcvtq_f32_u32, vdupq_n_f32, vget_low_u8, vget_low_u16, vld1q_f32,
     vld1q_u8, vld3q_u8, vmovl_high_u8, vmovl_high_u16, vmovl_u8, vmovl_u16, vmulq_f32, vreinterpretq_u8_f32, vst1q_u8,
+    vst3q_u8,
 };
 
 use crate::kernels::normalize::{Affine, Number, NumberKind};
@@ -63,7 +64,7 @@ pub(super) fn convert_bytes<N: Number>(
     steps.len() * STEP
 }
 
-/// See `normalize::split_bytes`.
+/// See `split::split_row`.
 #[target_feature(enable = "neon")]
 pub(super) fn split_bytes(row: &[u8], planes: [&mut [u8]; 3]) -> usize {
     let steps = row.as_chunks::<{ BYTES * 3 }>().0;
@@ -75,6 +76,17 @@ pub(super) fn split_bytes(row: &[u8], planes: [&mut [u8]; 3]) -> usize {
         store_16(blue, b);
     }
     steps.len() * BYTES
+}
+
+/// See `split::join_row`.
+#[target_feature(enable = "neon")]
+pub(super) fn join_bytes(planes: [&[u8]; 3], row: &mut [u8]) -> usize {
+    let [r, g, b] = planes.map(|plane| plane.as_chunks::<BYTES>().0);
+    let steps = row.as_chunks_mut::<{ BYTES * 3 }>().0;
+    for (bytes, ((r, g), b)) in steps.iter_mut().zip(r.iter().zip(g).zip(b)) {
+        store_joined(uint8x16x3_t(load_16(r), load_16(g), load_16(b)), bytes);
+    }
+    r.len() * BYTES
 }
 
 /// `normalize::value` for sixteen bytes at once.
@@ -142,4 +154,12 @@ fn load_f32(values: &[f32; 4]) -> float32x4_t {
 fn store_16(vector: uint8x16_t, target: &mut [u8; 16]) {
     // SAFETY: C6.
     unsafe { vst1q_u8(target.as_mut_ptr(), vector) }
+}
+
+/// Sixteen bytes of each channel as sixteen pixels of RGB.
+#[inline]
+#[target_feature(enable = "neon")]
+fn store_joined(channels: uint8x16x3_t, target: &mut [u8; BYTES * 3]) {
+    // SAFETY: C6.
+    unsafe { vst3q_u8(target.as_mut_ptr(), channels) }
 }

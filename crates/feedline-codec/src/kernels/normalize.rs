@@ -11,6 +11,7 @@ use half::{bf16, f16};
 #[cfg(target_arch = "aarch64")]
 use crate::kernels::neon;
 use crate::kernels::simd::Simd;
+use crate::kernels::split::split_row;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86;
 use crate::view::View;
@@ -67,13 +68,8 @@ pub fn planes_u8(source: View<'_>, simd: Simd, target: &mut [u8]) {
         }
         return;
     }
-    for (row, [r, g, b]) in source.rows().zip(plane_rows(source, 1, target)) {
-        let done = split_bytes(simd, row, [&mut *r, &mut *g, &mut *b]);
-        let (pixels, _) = row[done * 3..].as_chunks::<3>();
-        let places = r[done..].iter_mut().zip(&mut g[done..]).zip(&mut b[done..]);
-        for (pixel, ((r, g), b)) in pixels.iter().zip(places) {
-            [*r, *g, *b] = *pixel;
-        }
+    for (row, planes) in source.rows().zip(plane_rows(source, 1, target)) {
+        split_row(row, planes, simd);
     }
 }
 
@@ -196,22 +192,6 @@ fn convert_bytes<N: Number>(
         return unsafe { neon::convert_bytes::<N>(row, affine, channels, target) };
     }
     let (_, _, _, _, _) = (simd, row, affine, channels, target);
-    0
-}
-
-/// The SIMD part of a row for planes of bytes; returns how many pixels it did.
-fn split_bytes(simd: Simd, row: &[u8], planes: [&mut [u8]; 3]) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if simd.has_avx2() {
-        // SAFETY: C5.
-        return unsafe { x86::split_bytes(row, planes) };
-    }
-    #[cfg(target_arch = "aarch64")]
-    if simd.has_neon() {
-        // SAFETY: C5.
-        return unsafe { neon::split_bytes(row, planes) };
-    }
-    let (_, _, _) = (simd, row, planes);
     0
 }
 

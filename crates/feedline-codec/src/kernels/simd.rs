@@ -14,8 +14,10 @@ impl Simd {
     /// The instructions of this machine.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        // F16C converts to half precision. Every processor with AVX2 has it, but it is a separate flag.
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+        // F16C converts to half precision, FMA rounds a product and a sum once. Processors with AVX2 have both, but each has a
+        // flag of its own.
+        let avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") && is_x86_feature_detected!("fma");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
         #[cfg(target_arch = "aarch64")]
@@ -30,7 +32,7 @@ impl Simd {
         Self { avx2: false, neon: false }
     }
 
-    /// Whether AVX2 and F16C are there.
+    /// Whether AVX2, F16C and FMA are there.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_avx2(self) -> bool {
         self.avx2

@@ -5,16 +5,19 @@
 
 use std::arch::x86_64::{
     __m128i, __m256, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128,
-    _mm_packus_epi32, _mm_shuffle_epi8, _mm_srli_si128, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
+    _mm_packus_epi32, _mm_sfence, _mm_shuffle_epi8, _mm_srli_si128, _mm_storeu_si128, _mm256_add_epi32, _mm256_add_ps,
     _mm256_and_si256, _mm256_blendv_epi8, _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cmp_ps,
     _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtps_ph, _mm256_extracti128_si256, _mm256_mul_ps,
-    _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_stream_ps,
 };
 
 use crate::kernels::normalize::{Affine, Number, NumberKind};
 
 /// Pixels in a step of the plane kernels.
 const PIXELS: usize = 16;
+
+/// From this size of a plane on streaming stores pay off, which do not read the target first.
+const MIN_STREAMED: usize = 64 << 10;
 
 /// `SPLIT[channel][part]` picks the bytes of one channel out of the three parts of 16 pixels of RGB.
 const SPLIT: [[[u8; 16]; 3]; 3] = {
@@ -29,6 +32,17 @@ const SPLIT: [[[u8; 16]; 3]; 3] = {
             pixel += 1;
         }
         channel += 1;
+    }
+    masks
+};
+
+/// `JOINED[part][channel]` picks the bytes of one of three parts of 16 pixels of RGB out of a channel.
+const JOINED: [[[u8; 16]; 3]; 3] = {
+    let mut masks = [[[0x80; 16]; 3]; 3];
+    let mut byte = 0;
+    while byte < PIXELS * 3 {
+        masks[byte / 16][byte % 3][byte % 16] = (byte / 3) as u8;
+        byte += 1;
     }
     masks
 };
@@ -80,6 +94,27 @@ fn store_block(vectors: [__m128i; 3], bytes: &mut [u8; PIXELS * 3]) {
 /// See `normalize::split_numbers`.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn split_numbers<N: Number>(row: &[u8], affine: Option<&Affine>, planes: [&mut [u8]; 3]) -> usize {
+    let is_aligned = planes.iter().all(|plane| plane.as_ptr().addr().is_multiple_of(size_of::<__m256>()));
+    if N::KIND != NumberKind::F32 || !is_aligned || planes[0].len() < MIN_STREAMED {
+        return split_with::<N>(row, affine, planes, |values, place| store_numbers::<N>(values, place));
+    }
+    // A slab is larger than any cache, and its reader is another core or a device.
+    let done = split_with::<N>(row, affine, planes, |values, place| {
+        stream_f32(values, place.as_mut_array().expect("its caller cuts targets of eight numbers"));
+    });
+    // Streaming stores are weakly ordered. The fence makes the numbers visible before the slot counts as filled.
+    _mm_sfence();
+    done
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn split_with<N: Number>(
+    row: &[u8],
+    affine: Option<&Affine>,
+    planes: [&mut [u8]; 3],
+    store: impl Fn(__m256, &mut [u8]),
+) -> usize {
     let steps = row.as_chunks::<{ PIXELS * 3 }>().0;
     let [r, g, b] = planes;
     let chunk = PIXELS * N::BYTES;
@@ -89,8 +124,8 @@ pub(super) fn split_numbers<N: Number>(row: &[u8], affine: Option<&Affine>, plan
         let channels = split(bytes);
         for (place, (bytes, arithmetic)) in [r, g, b].into_iter().zip(channels.into_iter().zip(&arithmetic)) {
             let (low, high) = place.split_at_mut(chunk / 2);
-            store_numbers::<N>(arithmetic.apply(bytes), low);
-            store_numbers::<N>(arithmetic.apply(_mm_srli_si128::<8>(bytes)), high);
+            store(arithmetic.apply(bytes), low);
+            store(arithmetic.apply(_mm_srli_si128::<8>(bytes)), high);
         }
     }
     steps.len() * PIXELS
@@ -121,7 +156,7 @@ pub(super) fn convert_bytes<N: Number>(
     steps.len() * STEP
 }
 
-/// See `normalize::split_bytes`.
+/// See `split::split_row`.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) fn split_bytes(row: &[u8], planes: [&mut [u8]; 3]) -> usize {
     let steps = row.as_chunks::<{ PIXELS * 3 }>().0;
@@ -133,6 +168,17 @@ pub(super) fn split_bytes(row: &[u8], planes: [&mut [u8]; 3]) -> usize {
         store_16(blue, b);
     }
     steps.len() * PIXELS
+}
+
+/// See `split::join_row`.
+#[target_feature(enable = "avx2,f16c")]
+pub(super) fn join_bytes(planes: [&[u8]; 3], row: &mut [u8]) -> usize {
+    let [r, g, b] = planes.map(|plane| plane.as_chunks::<PIXELS>().0);
+    let steps = row.as_chunks_mut::<{ PIXELS * 3 }>().0;
+    for (bytes, ((r, g), b)) in steps.iter_mut().zip(r.iter().zip(g).zip(b)) {
+        store_block(select([load_16(r), load_16(g), load_16(b)], &JOINED), bytes);
+    }
+    r.len() * PIXELS
 }
 
 /// Sixteen pixels of RGB as sixteen bytes of each channel.
@@ -248,4 +294,14 @@ fn store_16(vector: __m128i, target: &mut [u8; 16]) {
 fn store_f32(vector: __m256, target: &mut [u8; 32]) {
     // SAFETY: C6.
     unsafe { _mm256_storeu_ps(target.as_mut_ptr().cast(), vector) }
+}
+
+/// Bypasses the caches.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn stream_f32(vector: __m256, target: &mut [u8; 32]) {
+    let target = target.as_mut_ptr().cast::<f32>();
+    assert!(target.addr().is_multiple_of(size_of::<__m256>()), "the caller checks the alignment");
+    // SAFETY: C6; the address was asserted.
+    unsafe { _mm256_stream_ps(target, vector) }
 }

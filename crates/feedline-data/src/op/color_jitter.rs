@@ -1,7 +1,8 @@
 //! Changes brightness, contrast, saturation and hue at random, in random order: torchvision's `ColorJitter`.
 //!
-//! The arithmetic is that of torchvision on uint8 tensors: each step is computed in float32 and truncated to a byte.
+//! Here are the draws and the order of the steps. Their arithmetic is that of [`change_colours`].
 
+use feedline_codec::{ColourStep, Simd, change_colours, mean_luma};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 
@@ -108,85 +109,36 @@ impl JitterStep {
         }
     }
 
-    fn apply(self, rgb: &mut [u8], cancel: &Cancel) -> Result<(), OpError> {
-        // Contrast blends with the mean of the picture as it is before this step.
-        let mean = if let Self::Contrast(_) = self { mean_luma(rgb) } else { 0.0 };
-        for part in rgb.chunks_mut(CANCEL_STRIDE * 3) {
-            cancel.check()?;
-            for pixel in part.as_chunks_mut::<3>().0 {
-                *pixel = match self {
-                    Self::Brightness(factor) => pixel.map(|value| blend(value, 0.0, factor)),
-                    Self::Contrast(factor) => pixel.map(|value| blend(value, mean, factor)),
-                    Self::Saturation(factor) => {
-                        let grey = luma(*pixel);
-                        pixel.map(|value| blend(value, grey, factor))
-                    }
-                    Self::Hue(turn) => turn_hue(*pixel, turn as f32),
-                };
-            }
+    /// The step for a picture with this mean luminance.
+    fn on_picture(self, mean: f32) -> ColourStep {
+        match self {
+            Self::Brightness(factor) => ColourStep::Blend { level: 0.0, factor },
+            Self::Contrast(factor) => ColourStep::Blend { level: mean, factor },
+            Self::Saturation(factor) => ColourStep::Saturation { factor },
+            Self::Hue(turn) => ColourStep::Hue { turn: turn as f32 },
         }
-        Ok(())
     }
 }
 
-fn blend(value: u8, other: f32, factor: f64) -> u8 {
-    fused(other, (1.0 - factor) as f32, factor as f32 * f32::from(value)).clamp(0.0, 255.0) as u8
-}
-
-/// `a * b + c` without rounding the product, as torch's kernels compute it: the product of two float32 is exact in float64.
-fn fused(a: f32, b: f32, c: f32) -> f32 {
-    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
-}
-
-/// Luminance, truncated to an integer.
-fn luma(pixel: [u8; 3]) -> f32 {
-    let [red, green, blue] = pixel.map(f32::from);
-    fused(blue, 0.114, fused(green, 0.587, 0.2989 * red)).floor()
-}
-
-/// The mean luminance of a picture. Summed in integers, so that the order of summation does not matter.
-fn mean_luma(rgb: &[u8]) -> f32 {
-    let pixels = rgb.as_chunks::<3>().0;
-    let sum: u64 = pixels.iter().map(|pixel| luma(*pixel) as u64).sum();
-    (sum as f64 / pixels.len().max(1) as f64) as f32
-}
-
-#[expect(clippy::float_cmp, reason = "the greatest of three is one of them")]
-fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
-    let [r, g, b] = pixel.map(|value| f32::from(value) / 255.0);
-    // RGB to HSV, add the turn to the hue, and back. A grey pixel has no hue.
-    let (high, low) = (r.max(g).max(b), r.min(g).min(b));
-    let range = high - low;
-    if range == 0.0 {
-        return pixel;
+/// Applies steps to packed RGB.
+fn jitter(rgb: &mut [u8], steps: &[JitterStep], simd: Simd, cancel: &Cancel) -> Result<(), OpError> {
+    let contrast = steps.iter().position(|step| matches!(step, JitterStep::Contrast(_))).unwrap_or(steps.len());
+    // Contrast blends with the mean of the picture as the steps before it left it.
+    let (before, after) = steps.split_at(contrast);
+    change(rgb, before, 0.0, simd, cancel)?;
+    if !after.is_empty() {
+        change(rgb, after, mean_luma(rgb, simd), simd, cancel)?;
     }
-    let saturation = range / high;
-    let (to_red, to_green, to_blue) = ((high - r) / range, (high - g) / range, (high - b) / range);
-    let sixths = if high == r {
-        to_blue - to_green
-    } else if high == g {
-        2.0 + to_red - to_blue
-    } else {
-        4.0 + to_green - to_red
-    };
-    // The hue is a fraction of the circle. Adding 1 keeps it positive, then its integer part is dropped.
-    let mut hue = sixths / 6.0 + 1.0 + turn;
-    hue -= hue.floor();
-    let sector = hue * 6.0;
-    let (index, fraction) = (sector.floor(), sector - sector.floor());
-    let p = (high * (1.0 - saturation)).clamp(0.0, 1.0);
-    let q = (high * (1.0 - saturation * fraction)).clamp(0.0, 1.0);
-    let t = (high * (1.0 - saturation * (1.0 - fraction))).clamp(0.0, 1.0);
-    let rgb = match index as i32 % 6 {
-        0 => [high, t, p],
-        1 => [q, high, p],
-        2 => [p, high, t],
-        3 => [p, q, high],
-        4 => [t, p, high],
-        _ => [high, p, q],
-    };
-    // torchvision's conversion from float to uint8: `value * (255 + 1 - 1e-3)`, truncated.
-    rgb.map(|value| (value * (256.0 - 1e-3)) as u8)
+    Ok(())
+}
+
+fn change(rgb: &mut [u8], steps: &[JitterStep], mean: f32, simd: Simd, cancel: &Cancel) -> Result<(), OpError> {
+    let steps: Vec<ColourStep> = steps.iter().map(|step| step.on_picture(mean)).collect();
+    for part in rgb.chunks_mut(CANCEL_STRIDE * 3) {
+        cancel.check()?;
+        change_colours(part, &steps, simd);
+    }
+    Ok(())
 }
 
 impl Op for ColorJitter {
@@ -248,26 +200,9 @@ impl Op for ColorJitter {
                 .into());
             }
             let mut pixels: Pixels<'_> = pack(sample, name, source, workspace)?;
-            for step in &steps {
-                step.apply(&mut pixels.memory, workspace.cancel())?;
-            }
+            jitter(&mut pixels.memory, &steps, workspace.simd, workspace.cancel())?;
             sample.put(name, Value::Pixels(pixels));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neutral_strengths_change_nothing_and_a_full_turn_of_hue_returns() {
-        for pixel in [[0, 0, 0], [255, 255, 255], [10, 200, 90], [255, 0, 128], [1, 2, 3]] {
-            assert_eq!(pixel.map(|value| blend(value, 99.0, 1.0)), pixel);
-            for (value, turned) in pixel.into_iter().zip(turn_hue(pixel, 1.0)) {
-                assert!(value.abs_diff(turned) <= 1, "{pixel:?} became {:?}", turn_hue(pixel, 1.0));
-            }
-        }
     }
 }

@@ -179,7 +179,7 @@ def _order_of(loader: DataLoader[Any], promotion: Promotion | DatasetPlan, seed:
     if loader.share is False:
 
         def indices(epoch: int) -> list[int]:
-            return promotion.source_indices(list(SeededSampling(sampler, seed, epoch)))
+            return promotion.source_indices(SeededSampling(sampler, seed, epoch).rest())
 
         return {"sampler": indices, "rank": 0, "world_size": 1}
     ranks = {"rank": 0, "world_size": 1}
