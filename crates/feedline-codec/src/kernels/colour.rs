@@ -141,8 +141,9 @@ fn luma([red, green, blue]: [u8; 3]) -> f32 {
 /// The integer part of a number from 0 to 255.
 #[inline(always)]
 fn truncated(value: f32) -> u32 {
-    // By way of a signed number: AVX2 converts to no other.
-    (value as i32).cast_unsigned()
+    // From 2^23 on, floats are whole numbers and the mantissa counts them. A conversion by `as` also handles numbers out of range,
+    // which compilers do not vectorise.
+    (value.floor() + 8_388_608.0).to_bits() & 0xff
 }
 
 /// `value / divisor` for a constant divisor, given its reciprocal. A product, whose error is then corrected, has the bits of a
