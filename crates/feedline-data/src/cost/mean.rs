@@ -14,10 +14,11 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Adds a time. If another thread halves the sums at the same moment, the time may be lost. An average tolerates that.
-    pub(super) fn add(&self, time: Duration) {
-        let nanos = self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed) + time.as_nanos() as u64;
-        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Adds `added` times with this sum. If another thread halves the sums at the same moment, they may be lost. An average
+    /// tolerates that.
+    pub(super) fn add(&self, sum: Duration, added: u64) {
+        let nanos = self.nanos.fetch_add(sum.as_nanos() as u64, Ordering::Relaxed) + sum.as_nanos() as u64;
+        let count = self.count.fetch_add(added, Ordering::Relaxed) + added;
         if count >= 2 * WINDOW_SAMPLES {
             // Halving both keeps the average and gives new times more weight.
             self.nanos.store(nanos / 2, Ordering::Relaxed);

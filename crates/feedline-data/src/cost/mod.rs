@@ -13,6 +13,7 @@ mod file;
 mod fit;
 mod histogram;
 mod mean;
+mod record;
 mod stage;
 mod table;
 mod times;
@@ -28,6 +29,7 @@ pub use file::CostFile;
 pub use fit::Fit;
 use histogram::Histogram;
 use mean::Mean;
+pub use record::CostRecord;
 pub use stage::Size;
 use stage::Stage;
 use table::Table;
@@ -40,8 +42,10 @@ use feedline_order::SampleRequest;
 
 /// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as outliers.
 const OUTLIER_SHARE: f64 = 0.1;
-/// The table of single samples is created at the first sample that is slower than this. From then on all samples are recorded.
+/// The table of single samples is created at the first sample that is slower than this. From then on all samples are recorded,
+/// unless the average sample is quick. Then only samples that were slower than this are, because recording takes time, too.
 const RECORDED_FROM: Duration = Duration::from_micros(200);
+const QUICK: Duration = Duration::from_micros(50);
 /// Of fast samples one in this many is compared with its prediction, because predicting takes time too.
 const COMPARED_EVERY: u64 = 16;
 /// Number of samples after which the spread of costs is computed again. Sooner at the start.
@@ -66,34 +70,6 @@ pub struct Costs {
     spread: Mutex<Option<(Spread, u64)>>,
     /// The total cost of each sample of one epoch, if it is recorded.
     watched: OnceLock<(Epoch, Table)>,
-}
-
-/// The cost of one sample, stage by stage.
-#[derive(Debug, Default)]
-pub struct CostRecord {
-    stages: Vec<(Duration, WorkHint)>,
-}
-
-impl CostRecord {
-    /// Starts a new sample.
-    pub fn clear(&mut self) {
-        self.stages.clear();
-    }
-
-    /// Adds the next stage: its time and its work.
-    pub fn add(&mut self, time: Duration, work_hint: WorkHint) {
-        self.stages.push((time, work_hint));
-    }
-
-    /// The work of a stage.
-    fn work_hint(&self, number: usize) -> WorkHint {
-        self.stages.get(number).map_or(WorkHint::Idle, |&(_, work_hint)| work_hint)
-    }
-
-    /// The sum over all stages.
-    pub fn total(&self) -> Duration {
-        self.stages.iter().map(|&(time, _)| time).sum()
-    }
 }
 
 /// Statistics over all samples.
@@ -121,9 +97,10 @@ impl Costs {
     }
 
     /// Adds the cost of a sample. Returns its prediction if it is compared: for every sample, or for some if samples are fast.
-    pub fn record(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord) -> Option<Duration> {
+    /// Averages have the sample after the next [`Costs::flush`].
+    pub fn record(&self, work: &dyn Workload, request: SampleRequest, record: &mut CostRecord) -> Option<Duration> {
         let (total, usual) = (record.total(), self.sample.get());
-        let number = self.samples.fetch_add(1, Ordering::Relaxed);
+        let number = record.keep(total);
         let is_compared = !usual.is_zero() && (usual >= RECORDED_FROM || number.is_multiple_of(COMPARED_EVERY));
         // Before `learn`, so that a sample is not predicted from itself.
         let predicted = is_compared.then(|| self.sum(work, request, |number| record.work_hint(number)));
@@ -131,12 +108,26 @@ impl Costs {
         predicted
     }
 
-    fn learn(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord, total: Duration) {
-        self.sample.add(total);
-        self.totals.add(total);
-        for (stage, &(time, work_hint)) in self.stages.iter().zip(&record.stages) {
-            stage.mean(work_hint).add(time);
+    /// Adds samples to the averages that all threads share. Called once for each task: threads that write the same numbers after
+    /// every sample slow each other down.
+    pub fn flush(&self, record: &mut CostRecord) {
+        let totals = record.totals();
+        if totals.is_empty() {
+            return;
         }
+        self.samples.fetch_add(totals.len() as u64, Ordering::Relaxed);
+        self.sample.add(totals.iter().sum(), totals.len() as u64);
+        self.totals.add(totals);
+        for (number, work_hint, sum, count) in record.stage_sums() {
+            if let Some(stage) = self.stages.get(number) {
+                stage.mean(work_hint).add(sum, count);
+            }
+        }
+        record.forget_kept();
+    }
+
+    /// Records a sample by itself, if that can help.
+    fn learn(&self, work: &dyn Workload, request: SampleRequest, record: &CostRecord, total: Duration) {
         if let Some((epoch, table)) = self.watched.get()
             && *epoch == request.epoch
             && let Some(row) = work.row_of(request.id)
@@ -148,15 +139,28 @@ impl Costs {
             return;
         }
         let table = self.table.get_or_init(|| Table::for_samples(work.samples(), columns(work)));
+        let usual = self.sample.get();
+        let is_quick = !usual.is_zero() && usual < QUICK;
+        if is_quick && total < RECORDED_FROM && table.is_none() {
+            return;
+        }
         let Some(row) = work.row_of(request.id) else { return };
+        // A sample that was slow by chance must be able to become quick again.
+        let was_slow = || table.as_ref().is_some_and(|table| (0..self.stages.len()).any(|stage| table.has(row, stage)));
+        if is_quick && total < RECORDED_FROM && !was_slow() {
+            return;
+        }
         let size = work.size_of(row);
-        for (number, &(time, work_hint)) in record.stages.iter().enumerate() {
-            // An idle stage has no column. It is predicted from the average over all samples, which was updated above.
+        for (number, &(time, work_hint)) in record.stages().iter().enumerate() {
+            // An idle stage has no column. It is predicted from the average over all samples.
             let Some(column) = column(number, work_hint, self.stages.len()) else { continue };
             if let Some(table) = table {
                 table.record_time(row, column, time);
             }
-            self.stages[number].learn(work_hint, size, time);
+            // A model of the slow samples alone would call all others slow, too.
+            if !is_quick {
+                self.stages[number].learn(work_hint, size, time);
+            }
         }
     }
 
@@ -248,19 +252,45 @@ mod tests {
     #[test]
     fn predictions_are_compared_for_all_slow_samples_and_for_some_fast_ones() {
         let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
-        let book = |costs: &Costs, ordinal: u64, time: Duration| {
-            let mut record = CostRecord::default();
+        let book = |costs: &Costs, record: &mut CostRecord, ordinal: u64, time: Duration| {
+            record.clear();
             record.add(time, WorkHint::Usual);
             let id = plan.source().id_at(feedline_order::Ordinal(ordinal));
-            costs.record(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &record)
+            let request = SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) };
+            let predicted = costs.record(&*plan, request, record);
+            costs.flush(record);
+            predicted
         };
-        let slow = Costs::new(&*plan);
-        assert_eq!(book(&slow, 0, 10 * MS), None, "nothing was known");
-        assert_eq!(book(&slow, 1, 30 * MS), Some(10 * MS), "what the others took");
-        let again = book(&slow, 1, 30 * MS).unwrap();
+        let (slow, mut record) = (Costs::new(&*plan), CostRecord::default());
+        assert_eq!(book(&slow, &mut record, 0, 10 * MS), None, "nothing was known");
+        assert_eq!(book(&slow, &mut record, 1, 30 * MS), Some(10 * MS), "what the others took");
+        let again = book(&slow, &mut record, 1, 30 * MS).unwrap();
         assert!(again.abs_diff(30 * MS) < MS, "what it took itself, not {again:?}");
-        let quick = Costs::new(&*plan);
-        let compared = (0..COMPARED_EVERY * 10).filter_map(|number| book(&quick, number % 10, MS / 100)).count();
+        let (quick, mut record) = (Costs::new(&*plan), CostRecord::default());
+        let compared =
+            (0..COMPARED_EVERY * 10).filter_map(|number| book(&quick, &mut record, number % 10, MS / 100)).count();
         assert_eq!(compared, 9, "but for the first, of which nothing was known");
+    }
+    #[test]
+    fn a_hiccup_among_quick_samples_is_forgotten_and_says_nothing_of_the_others() {
+        let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
+        let (costs, mut record) = (Costs::new(&*plan), CostRecord::default());
+        let request = |ordinal| {
+            let id = plan.source().id_at(feedline_order::Ordinal(ordinal));
+            SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }
+        };
+        let mut book = |ordinal: u64, time: Duration| {
+            record.clear();
+            record.add(time, WorkHint::Usual);
+            costs.record(&*plan, request(ordinal), &mut record);
+            costs.flush(&mut record);
+        };
+        (0..1000).for_each(|number| book(number % 10, MS / 100));
+        book(3, 5 * MS);
+        let predict = |ordinal| costs.predict(&*plan, request(ordinal), WorkHint::Usual);
+        assert!(predict(3) > 2 * MS, "it was slow once");
+        assert!(predict(4) < MS / 10);
+        (0..20).for_each(|_| book(3, MS / 100));
+        assert!(predict(3) < MS / 10, "{:?}", predict(3));
     }
 }

@@ -93,14 +93,14 @@ mod tests {
     #[test]
     fn searches_are_learned_separately_and_until_then_cost_the_same_as_other_work() {
         let stage = Stage::default();
-        (0..10).for_each(|_| stage.mean(WorkHint::Usual).add(MS));
+        (0..10).for_each(|_| stage.mean(WorkHint::Usual).add(MS, 1));
         assert_eq!(stage.unseen(WorkHint::Search, Size::default()), MS);
-        stage.mean(WorkHint::Search).add(900 * MS);
+        stage.mean(WorkHint::Search).add(900 * MS, 1);
         assert_eq!(stage.unseen(WorkHint::Search, Size::default()), 900 * MS);
         assert_eq!(stage.unseen(WorkHint::Usual, Size::default()), MS);
         assert_eq!(stage.unseen(WorkHint::Idle, Size::default()), Duration::ZERO);
         let searching = Stage::default();
-        searching.mean(WorkHint::Search).add(900 * MS);
+        searching.mean(WorkHint::Search).add(900 * MS, 1);
         assert_eq!(searching.unseen(WorkHint::Usual, Size::default()), 900 * MS, "all that is known of it");
     }
 }

@@ -41,6 +41,11 @@ impl Table {
         entry.store((steps as u16).max(1), Ordering::Relaxed);
     }
 
+    /// Whether a time was recorded.
+    pub(super) fn has(&self, row: u64, stage: usize) -> bool {
+        self.entry(row, stage).is_some_and(|entry| entry.load(Ordering::Relaxed) > 0)
+    }
+
     /// The recorded time.
     pub(super) fn of(&self, row: u64, stage: usize) -> Option<Duration> {
         let steps = self.entry(row, stage)?.load(Ordering::Relaxed);

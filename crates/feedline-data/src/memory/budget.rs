@@ -23,6 +23,8 @@ use super::{Cancel, Cancelled, MachineShare, NoMemory};
 const FALLBACK: u64 = 1_000_000_000;
 /// Upper limit of the default budget.
 const MAX_DEFAULT: u64 = 2_000_000_000;
+/// A first request for less is granted this much where memory is plenty, so that further requests need no lock.
+const MIN_GRANT: u64 = 64 << 10;
 /// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
@@ -70,7 +72,8 @@ struct Account {
     tickets: u64,
     /// The batch that the consumer of each run needs next.
     fronts: BTreeMap<u64, u64>,
-    active: BTreeMap<Ticket, Active>,
+    /// The samples that hold memory or wait for it, and whether they wait.
+    active: BTreeMap<Ticket, bool>,
     /// Number of threads that wait for bytes. Notifying a condition variable is a system call, even if nobody waits.
     waiting: usize,
 }
@@ -82,14 +85,6 @@ struct Ticket {
     slot: usize,
     /// A unique number, because a slot may be prepared twice.
     number: u64,
-}
-
-#[derive(Debug, Default)]
-struct Active {
-    granted: u64,
-    /// The used part of the grant.
-    consumed: u64,
-    is_waiting: bool,
 }
 
 /// The numbers of a budget.
@@ -192,11 +187,8 @@ impl Budget {
 
     /// Starts the preparation of the sample in `slot` of a batch.
     pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
-        let mut account = self.account.lock();
-        account.tickets += 1;
-        let ticket = Ticket { batch, slot, number: account.tickets };
-        account.active.insert(ticket, Active::default());
-        Working { budget: Arc::clone(self), ticket, patience }
+        let ticket = Ticket { batch, slot, number: 0 };
+        Working { budget: Arc::clone(self), ticket, patience, granted: 0, consumed: 0 }
     }
 
     /// The account in numbers.
@@ -223,7 +215,7 @@ impl Account {
         let is_due = self.is_due(ticket.batch);
         let is_before = |other: &Ticket| other.batch.run == ticket.batch.run || !is_due || self.is_due(other.batch);
         // Tickets are ordered by run, batch, slot and number, so the range has all samples that are needed sooner.
-        !self.active.range(..ticket).any(|(other, active)| active.is_waiting && is_before(other))
+        !self.active.range(..ticket).any(|(other, is_waiting)| *is_waiting && is_before(other))
     }
 
     fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
@@ -231,7 +223,7 @@ impl Account {
         let fits = self.used.saturating_add(bytes) <= limit;
         let is_due = self.is_due(ticket.batch);
         // All others wait and hold nothing, so only this sample exceeds the limit.
-        let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
+        let runs_alone = || self.active.iter().all(|(other, is_waiting)| *other == ticket || *is_waiting);
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
@@ -241,110 +233,136 @@ impl Account {
         is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
-    fn entry(&mut self, ticket: Ticket) -> &mut Active {
-        self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped")
+    /// Sets whether a sample waits.
+    fn set_waiting(&mut self, ticket: Ticket, is_waiting: bool) -> bool {
+        let entry = self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped");
+        std::mem::replace(entry, is_waiting)
     }
 }
 
 /// The memory of one sample in preparation. Returned when dropped.
+///
+/// A sample that never needs memory never takes the lock. A small one takes it twice: its first grant covers its later requests.
 #[derive(Debug)]
 pub struct Working {
     budget: Arc<Budget>,
+    /// The number is 0 until the sample requests memory.
     ticket: Ticket,
     patience: Patience,
+    granted: u64,
+    /// The used part of the grant.
+    consumed: u64,
 }
 
 impl Working {
     /// Takes `bytes` more: from the grant, from free memory, or by waiting if the sample holds nothing yet. Returns how long it
     /// waited.
-    pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        let mut account = self.budget.account.lock();
-        let entry = account.entry(self.ticket);
-        let (granted, needed) = (entry.granted, entry.consumed.saturating_add(bytes));
-        if needed <= granted {
-            entry.consumed = needed;
+    pub(crate) fn reserve(&mut self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        let needed = self.consumed.saturating_add(bytes);
+        if needed <= self.granted {
+            self.consumed = needed;
             return Ok(Duration::ZERO);
         }
-        let missing = needed - granted;
-        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit()) {
+        let budget = Arc::clone(&self.budget);
+        let (mut account, limit) = (budget.account.lock(), budget.limit());
+        self.register(&mut account);
+        let missing = needed - self.granted;
+        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, limit) {
             return Err(NoMemory::NotNow { bytes: needed });
         }
         // A sample that holds memory must not wait: two such samples could wait for each other. It gives up and starts again
         // with more.
-        if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
+        if self.granted > 0 && !account.may_grant(self.ticket, missing, limit) {
             return Err(NoMemory::NotNow { bytes: needed });
         }
         // The lock is still held. Otherwise another sample could take the free memory, and this one would wait while holding some.
-        let waited = self.grant_from(account, missing, cancel)?;
-        self.budget.account.lock().entry(self.ticket).consumed = needed;
+        let rounded = missing.max(MIN_GRANT);
+        let bytes = if account.has_spare(self.ticket, rounded, limit) { rounded } else { missing };
+        let waited = self.grant_from(&budget, account, bytes, cancel)?;
+        self.consumed = needed;
         Ok(waited)
     }
 
     /// Waits until `bytes` more may be used, for [`Working::reserve`] to take. Returns how long it waited.
-    pub(crate) fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        self.grant_from(self.budget.account.lock(), bytes, cancel)
+    pub(crate) fn grant(&mut self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        cancel.check()?;
+        if bytes == 0 {
+            return Ok(Duration::ZERO);
+        }
+        let budget = Arc::clone(&self.budget);
+        let mut account = budget.account.lock();
+        self.register(&mut account);
+        self.grant_from(&budget, account, bytes, cancel)
+    }
+
+    /// Takes a place among the samples that hold memory or wait for it.
+    fn register(&mut self, account: &mut Account) {
+        if self.ticket.number == 0 {
+            account.tickets += 1;
+            self.ticket.number = account.tickets;
+            account.active.insert(self.ticket, false);
+        }
     }
 
     fn grant_from(
-        &self,
+        &mut self,
+        budget: &Budget,
         mut account: MutexGuard<'_, Account>,
         bytes: u64,
         cancel: &Cancel,
     ) -> Result<Duration, NoMemory> {
         cancel.check()?;
-        if bytes == 0 {
-            return Ok(Duration::ZERO);
-        }
-        if bytes > self.budget.machine_memory {
-            return Err(NoMemory::TooLarge { bytes, memory: self.budget.machine_memory });
+        if bytes > budget.machine_memory {
+            return Err(NoMemory::TooLarge { bytes, memory: budget.machine_memory });
         }
         let mut since = None;
-        while !account.may_grant(self.ticket, bytes, self.budget.limit()) {
+        while !account.may_grant(self.ticket, bytes, budget.limit()) {
             if cancel.is_cancelled() {
-                account.entry(self.ticket).is_waiting = false;
+                account.set_waiting(self.ticket, false);
                 return Err(Cancelled.into());
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
             if waited >= CANCEL_POLL && !account.is_due(self.ticket.batch) {
-                let entry = account.entry(self.ticket);
-                entry.is_waiting = false;
-                return Err(NoMemory::NotNow { bytes: entry.granted + bytes });
+                account.set_waiting(self.ticket, false);
+                return Err(NoMemory::NotNow { bytes: self.granted + bytes });
             }
-            if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
+            if !account.set_waiting(self.ticket, true) {
                 // Another waiting sample may now be the one that runs alone.
-                self.budget.released.notify_all();
+                budget.released.notify_all();
             }
             // With a time limit, because nothing notifies when the token is cancelled or when the limit of a shared budget
             // changes.
             account.waiting += 1;
-            self.budget.released.wait_for(&mut account, CANCEL_POLL);
+            budget.released.wait_for(&mut account, CANCEL_POLL);
             account.waiting -= 1;
         }
         account.take(bytes);
-        let entry = account.entry(self.ticket);
-        entry.is_waiting = false;
-        entry.granted += bytes;
+        account.set_waiting(self.ticket, false);
+        self.granted += bytes;
         Ok(since.map(|since| since.elapsed()).unwrap_or_default())
     }
 
     /// Ends the preparation. `kept` bytes of the grant stay in use and belong to the batch.
-    pub(crate) fn end_keeping(self, kept: u64) {
-        let mut account = self.budget.account.lock();
-        let entry = account.entry(self.ticket);
+    pub(crate) fn end_keeping(mut self, kept: u64) {
         // Kept bytes leave the grant but stay in `used`. If more is kept than was granted, the rest is added. `Drop` then
         // returns only what is left of the grant.
-        let missing = kept.saturating_sub(entry.granted);
-        entry.granted = entry.granted.saturating_sub(kept);
-        account.take(missing);
+        let missing = kept.saturating_sub(self.granted);
+        self.granted = self.granted.saturating_sub(kept);
+        if missing > 0 {
+            self.budget.account.lock().take(missing);
+        }
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let mut account = self.budget.account.lock();
-        if let Some(active) = account.active.remove(&self.ticket) {
-            account.used -= active.granted;
+        // Without a place it holds nothing.
+        if self.ticket.number == 0 {
+            return;
         }
+        let mut account = self.budget.account.lock();
+        account.active.remove(&self.ticket);
+        account.used -= self.granted;
         self.budget.wake(account);
     }
 }
@@ -370,7 +388,7 @@ mod tests {
                     for _ in 0..50 {
                         let mut allotment = 0;
                         loop {
-                            let working = budget.begin(need(0, 0), slot, Patience::Waits);
+                            let mut working = budget.begin(need(0, 0), slot, Patience::Waits);
                             working.grant(allotment, &Cancel::default()).unwrap();
                             working.reserve(20, &Cancel::default()).unwrap();
                             match working.reserve(30, &Cancel::default()) {
@@ -392,12 +410,12 @@ mod tests {
     fn a_sample_larger_than_the_limit_waits_for_the_others_and_runs_alone() {
         let budget = Budget::new(100);
         budget.set_front(need(0, 0));
-        let other = budget.begin(need(0, 0), 1, Patience::Waits);
+        let mut other = budget.begin(need(0, 0), 1, Patience::Waits);
         other.reserve(60, &Cancel::default()).unwrap();
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let giant = budget.begin(need(0, 0), 0, Patience::Waits);
+                let mut giant = budget.begin(need(0, 0), 0, Patience::Waits);
                 giant.reserve(500, &Cancel::default()).unwrap();
                 granted.send(budget.snapshot().used).unwrap();
             });
@@ -412,7 +430,7 @@ mod tests {
     fn law_5_only_the_batch_that_is_due_may_exceed_the_limit() {
         let budget = Budget::new(100);
         budget.set_front(need(0, 0));
-        let later = budget.begin(need(0, 1), 0, Patience::Waits);
+        let mut later = budget.begin(need(0, 1), 0, Patience::Waits);
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -430,7 +448,7 @@ mod tests {
     #[test]
     fn bytes_that_a_batch_keeps_stay_booked() {
         let budget = Budget::new(100);
-        let working = budget.begin(need(0, 0), 0, Patience::Waits);
+        let mut working = budget.begin(need(0, 0), 0, Patience::Waits);
         working.reserve(60, &Cancel::default()).unwrap();
         working.end_keeping(20);
         assert_eq!(budget.snapshot().used, 20);
@@ -441,7 +459,7 @@ mod tests {
     #[test]
     fn samples_of_different_runs_in_the_same_slot_do_not_meet() {
         let budget = Budget::new(100);
-        let (first, second) =
+        let (mut first, second) =
             (budget.begin(need(1, 0), 0, Patience::Waits), budget.begin(need(1, 0), 0, Patience::Waits));
         first.reserve(10, &Cancel::default()).unwrap();
         drop(second);
@@ -455,9 +473,9 @@ mod tests {
         let budget = Budget::new(100);
         budget.set_front(need(2, 0));
         budget.set_front(need(1, 9));
-        let ahead = budget.begin(need(1, 12), 0, Patience::Waits);
+        let mut ahead = budget.begin(need(1, 12), 0, Patience::Waits);
         assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::NotNow { bytes: 150 }));
-        let due = budget.begin(need(2, 0), 0, Patience::Waits);
+        let mut due = budget.begin(need(2, 0), 0, Patience::Waits);
         drop(ahead);
         assert!(due.reserve(150, &Cancel::default()).is_ok(), "larger than the budget, it runs alone");
         drop(due);
@@ -469,7 +487,7 @@ mod tests {
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
         let budget = Budget::fixed(10, Some(1000));
         budget.set_front(need(0, 0));
-        let running = budget.begin(need(0, 1), 0, Patience::Waits);
+        let mut running = budget.begin(need(0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();
         assert_eq!(
             budget.begin(need(0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),

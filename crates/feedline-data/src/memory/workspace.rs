@@ -57,7 +57,7 @@ impl Workspace {
     }
 
     /// Books memory for one sample from now on, until [`Workspace::end_keeping`]. Waits for `allotment` bytes first.
-    pub fn begin(&mut self, working: Working, allotment: u64) -> Result<(), NoMemory> {
+    pub fn begin(&mut self, mut working: Working, allotment: u64) -> Result<(), NoMemory> {
         self.memory_wait = working.grant(allotment, &self.cancel)?;
         self.working = Some(working);
         Ok(())
@@ -74,7 +74,7 @@ impl Workspace {
 
     /// Waits until the budget has room for `bytes`. The caller allocates the memory itself.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), NoMemory> {
-        match &self.working {
+        match &mut self.working {
             Some(working) => {
                 self.memory_wait += working.reserve(bytes as u64, &self.cancel)?;
                 Ok(())

@@ -4,11 +4,11 @@ use feedline_codec::Rect;
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 
-use super::pad::{Padding, PaddingMode, pad};
+use super::pad::{Border, Padding, PaddingMode, pad_and_crop};
 use super::pixels::{common_size, crop};
 use super::size::Size;
 use super::{Facts, Need, On, Op, OpError};
-use crate::batch::{FieldTypes, Sample, Value};
+use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
@@ -67,14 +67,12 @@ impl Op for CenterCrop {
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let (width, height) = common_size(sample, &self.on)?;
         let padding = self.padding(width, height);
-        if !padding.is_none() {
-            for name in self.on.names() {
-                let pixels = sample.take_pixels(name)?;
-                let padded = pad(sample, name, pixels, padding, PaddingMode::Constant, 0, workspace)?;
-                sample.put(name, Value::Pixels(padded));
-            }
+        let (width, height) = padding.padded(width, height);
+        let rect = self.rect(width, height);
+        if padding.is_none() {
+            return crop(sample, &self.on, rect);
         }
-        let (width, height) = common_size(sample, &self.on)?;
-        crop(sample, &self.on, self.rect(width, height))
+        let border = Border { padding, mode: PaddingMode::Constant, fill: 0 };
+        pad_and_crop(sample, &self.on, border, rect, workspace)
     }
 }

@@ -1,10 +1,13 @@
-//! Pads a picture, as torchvision's `pad`.
+//! Pads a picture, as torchvision's `pad`, and crops the result.
 
+use std::ops::Range;
+
+use feedline_codec::Rect;
 use serde::{Deserialize, Serialize};
 
-use super::OpError;
+use super::{On, OpError};
 use crate::batch::kind::pixel_shape;
-use crate::batch::{Pixels, Sample};
+use crate::batch::{Pixels, Sample, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 
@@ -36,42 +39,72 @@ impl Padding {
     pub(super) fn is_none(self) -> bool {
         self == Self::default()
     }
+
+    /// Width and height of a picture with its padding.
+    pub(super) fn padded(self, width: u32, height: u32) -> (u32, u32) {
+        (width + self.left + self.right, height + self.top + self.bottom)
+    }
 }
 
-/// The padded picture, in packed memory.
-pub(super) fn pad<'s>(
-    sample: &mut Sample<'s>,
-    name: &str,
-    source: Pixels<'s>,
-    padding: Padding,
-    mode: PaddingMode,
-    fill: u8,
+/// The padding and its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Border {
+    pub padding: Padding,
+    pub mode: PaddingMode,
+    /// The value of the padding in constant mode.
+    pub fill: u8,
+}
+
+/// Pads every field of `on` and crops it to `rect`, which lies in the padded picture. The rest of that picture is never made.
+pub(super) fn pad_and_crop(
+    sample: &mut Sample<'_>,
+    on: &On,
+    border: Border,
+    rect: Rect,
     workspace: &mut Workspace,
-) -> Result<Pixels<'s>, OpError> {
-    let width = source.width + padding.left + padding.right;
-    let height = source.height + padding.top + padding.bottom;
-    let channels = usize::from(source.channels);
-    let shape = pixel_shape(height as usize, width as usize, source.channels, source.is_mask);
-    let mut memory = sample.output(name, Dtype::U8, &shape, workspace)?;
-    let row_bytes = width as usize * channels;
+) -> Result<(), OpError> {
+    for name in on.names() {
+        let source = sample.take_pixels(name)?;
+        let shape = pixel_shape(rect.height as usize, rect.width as usize, source.channels, source.is_mask);
+        let mut memory = sample.output(name, Dtype::U8, &shape, workspace)?;
+        match source.channels {
+            1 => fill_part::<1>(&source, border, rect, &mut memory),
+            3 => fill_part::<3>(&source, border, rect, &mut memory),
+            other => unreachable!("pixels have 1 or 3 channels, not {other}"),
+        }
+        let part = Pixels::packed(memory, rect.width, rect.height, source.channels, source.is_mask);
+        sample.give_back(name, source.memory, workspace);
+        sample.put(name, Value::Pixels(part));
+    }
+    Ok(())
+}
+
+fn fill_part<const CHANNELS: usize>(source: &Pixels<'_>, border: Border, rect: Rect, target: &mut [u8]) {
+    let Border { padding, mode, fill } = border;
+    // Columns of the target from `start` to `end` are a run of source columns. Those beside it are padding.
+    let start = padding.left.saturating_sub(rect.left).min(rect.width);
+    let end = (padding.left + source.width).saturating_sub(rect.left).min(rect.width).max(start);
+    let first = (rect.left + start).saturating_sub(padding.left).min(source.width) as usize;
+    let beside = |columns: Range<u32>| -> Vec<Option<u32>> {
+        columns.map(|x| origin(x + rect.left, padding.left, source.width, mode)).collect()
+    };
     // The source column of each target column is the same for all rows.
-    let columns: Vec<Option<u32>> = (0..width).map(|x| origin(x, padding.left, source.width, mode)).collect();
-    for (y, row) in memory.chunks_exact_mut(row_bytes).enumerate() {
-        let Some(from_y) = origin(y as u32, padding.top, source.height, mode) else {
-            row.fill(fill);
+    let (before, after) = (beside(0..start), beside(end..rect.width));
+    let rows = target.as_chunks_mut::<CHANNELS>().0.chunks_exact_mut(rect.width as usize);
+    for (y, row) in rows.enumerate() {
+        let Some(from_y) = origin(y as u32 + rect.top, padding.top, source.height, mode) else {
+            row.fill([fill; CHANNELS]);
             continue;
         };
         let from = &source.memory[source.offset + from_y as usize * source.stride..][..source.row_bytes()];
-        for (pixel, from_x) in row.chunks_exact_mut(channels).zip(&columns) {
-            match from_x {
-                Some(x) => pixel.copy_from_slice(&from[*x as usize * channels..][..channels]),
-                None => pixel.fill(fill),
-            }
+        let from = from.as_chunks::<CHANNELS>().0;
+        let (left, rest) = row.split_at_mut(start as usize);
+        let (middle, right) = rest.split_at_mut((end - start) as usize);
+        middle.copy_from_slice(&from[first..][..middle.len()]);
+        for (pixel, x) in left.iter_mut().zip(&before).chain(right.iter_mut().zip(&after)) {
+            *pixel = x.map_or([fill; CHANNELS], |x| from[x as usize]);
         }
     }
-    let padded = Pixels::packed(memory, width, height, source.channels, source.is_mask);
-    sample.give_back(name, source.memory, workspace);
-    Ok(padded)
 }
 
 /// The row or column of the source at `at`. `None` outside the source in constant mode.
@@ -99,6 +132,30 @@ fn origin(at: u32, before: u32, len: u32, mode: PaddingMode) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn law_8_a_part_of_a_padded_picture_is_that_of_the_whole_one() {
+        let bytes: Vec<u8> = (0..5 * 4 * 3).collect();
+        let source = Pixels::packed(bytes.into(), 5, 4, 3, false);
+        for mode in [PaddingMode::Constant, PaddingMode::Edge, PaddingMode::Reflect, PaddingMode::Symmetric] {
+            let border = Border { padding: Padding { left: 3, top: 2, right: 4, bottom: 4 }, mode, fill: 9 };
+            let (width, height) = border.padding.padded(5, 4);
+            let mut whole = vec![0; (width * height * 3) as usize];
+            fill_part::<3>(&source, border, Rect { left: 0, top: 0, width, height }, &mut whole);
+            for (left, top) in [(0, 0), (2, 1), (4, 3), (6, 5), (11, 9)] {
+                for (part_width, part_height) in [(1, 1), (3, 5), (width - left, height - top)] {
+                    let (part_width, part_height) = (part_width.min(width - left), part_height.min(height - top));
+                    let rect = Rect { left, top, width: part_width, height: part_height };
+                    let mut part = vec![0; (part_width * part_height * 3) as usize];
+                    fill_part::<3>(&source, border, rect, &mut part);
+                    for (y, row) in part.chunks_exact(part_width as usize * 3).enumerate() {
+                        let at = (((top as usize + y) * width as usize) + left as usize) * 3;
+                        assert_eq!(row, &whole[at..at + row.len()], "{mode:?} {rect:?} row {y}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn modes_mirror_as_numpy_does() {

@@ -4,11 +4,11 @@ use feedline_codec::Rect;
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 
-use super::pad::{Padding, PaddingMode, pad};
+use super::pad::{Border, Padding, PaddingMode, pad_and_crop};
 use super::pixels::{common_size, crop};
 use super::size::{MAX_SIDE, Size};
 use super::{Facts, Need, On, Op, OpError};
-use crate::batch::{FieldTypes, Sample, Value};
+use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
@@ -93,8 +93,7 @@ impl Op for RandomCrop {
 
     fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
         let padding = self.padding(facts.width, facts.height);
-        let width = facts.width + padding.left + padding.right;
-        let height = facts.height + padding.top + padding.bottom;
+        let (width, height) = padding.padded(facts.width, facts.height);
         match self.rect(draw, width, height) {
             Some(rect) => vec![("left", f64::from(rect.left)), ("top", f64::from(rect.top))],
             None => Vec::new(),
@@ -111,14 +110,7 @@ impl Op for RandomCrop {
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let (width, height) = common_size(sample, &self.on)?;
         let padding = self.padding(width, height);
-        if !padding.is_none() {
-            for name in self.on.names() {
-                let pixels = sample.take_pixels(name)?;
-                let padded = pad(sample, name, pixels, padding, self.padding_mode, self.fill, workspace)?;
-                sample.put(name, Value::Pixels(padded));
-            }
-        }
-        let (has_width, has_height) = common_size(sample, &self.on)?;
+        let (has_width, has_height) = padding.padded(width, height);
         let (height, width) = self.size.height_width();
         let rect = self.rect(draw, has_width, has_height).ok_or(OpError::CropTooLarge {
             width,
@@ -126,6 +118,10 @@ impl Op for RandomCrop {
             has_width,
             has_height,
         })?;
-        crop(sample, &self.on, rect)
+        if padding.is_none() {
+            return crop(sample, &self.on, rect);
+        }
+        let border = Border { padding, mode: self.padding_mode, fill: self.fill };
+        pad_and_crop(sample, &self.on, border, rect, workspace)
     }
 }

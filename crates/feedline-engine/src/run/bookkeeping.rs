@@ -71,6 +71,11 @@ impl Bookkeeping {
         &self.record
     }
 
+    /// The same, for the costs to add.
+    pub(super) fn record_mut(&mut self) -> &mut CostRecord {
+        &mut self.record
+    }
+
     /// Starts a new attempt to prepare a sample.
     pub(super) fn begin_sample(&mut self) {
         self.op = None;

@@ -134,6 +134,7 @@ impl Preparer {
     #[inline(never)]
     pub(super) fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
+        self.costs.flush(self.books.record_mut());
         self.books.flush();
         outcome
     }
@@ -232,7 +233,7 @@ impl Preparer {
         self.books.begin_sample();
         self.books.begin_made(time);
         report.read += self.books.loaded(WorkHint::Usual, Cut(0), self.plan.chain(), request);
-        if let Some(predicted) = self.costs.record(&*self.plan, request, self.books.record()) {
+        if let Some(predicted) = self.costs.record(&*self.plan, request, self.books.record_mut()) {
             self.metrics.costs.add(predicted, self.books.record().total());
         }
         let at = SlotRef { batch: task.batch, slot };
@@ -300,7 +301,7 @@ impl Preparer {
         report.memory += waited;
         // The measured times include waits for memory. With long waits they say little about the cost of the sample.
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
-            let predicted = self.costs.record(&*self.plan, request, self.books.record());
+            let predicted = self.costs.record(&*self.plan, request, self.books.record_mut());
             if let Some(predicted) = predicted {
                 self.metrics.costs.add(predicted, self.books.record().total());
             }
