@@ -22,6 +22,7 @@ from feedline.metrics import check_address
 from feedline.order import Arrival, Planned
 from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
+from feedline.torch import collation
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
 from feedline.torch.frameworks import FRAMEWORKS, Framework
@@ -37,6 +38,7 @@ from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
 from feedline.torch.shared_state import SharedState
 from feedline.torch.worker.fetch import with_shared_seed
+from feedline.torch.worker.leaves import Mode
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 
@@ -214,11 +216,12 @@ class DataLoader(TorchDataLoader[T_co]):
         return self.batch_sampler.sampler if type(self.batch_sampler) is BatchSampler else self.sampler
 
     @property
-    def _mode(self) -> Literal["sample", "unit"]:
+    def _mode(self) -> Mode:
         """Whether the engine gets samples, or items that a worker has collated."""
         is_plain = self._auto_collation and self.collate_fn is default_collate and self.seeding != "torch"
         has_own_batches = self._is_iterable or getattr(self.dataset, "__getitems__", None) is not None
-        return "sample" if is_plain and not has_own_batches else "unit"
+        is_extended = collation.concerns_assembled_types()
+        return "sample" if is_plain and not has_own_batches and not is_extended else "unit"
 
     def _resolved_seed(self) -> int:
         """Return the seed. If none was given, draw it, once."""
@@ -237,12 +240,13 @@ class DataLoader(TorchDataLoader[T_co]):
             partial(SeededSampling, self._index_sampler, self._resolved_seed(), progress.epoch)
         )
 
-    def _feed(self, progress: EpochProgress) -> Feed:
+    def _feed(self, progress: EpochProgress, mode: Mode) -> Feed:
+        """Return the requests of an epoch, for workers of a mode."""
         epoch = progress.epoch
         if progress.iterable is not None:
             return IterableFeed(progress.iterable, self.batch_size if self.batch_size is not None else 1, epoch)
         sampling = self._sampling(progress)
-        if self._mode == "sample":
+        if mode == "sample":
             return SampleFeed(sampling, epoch)
         seeds = _feedline.SampleSeeds(self._resolved_seed()) if self.seeding == "sample" else None
         # torch's seeds belong to workers, so their batches do, too.
