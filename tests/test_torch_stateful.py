@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, Sampler, get_worker_info
+from torch.utils.data import IterableDataset, Sampler, TensorDataset, get_worker_info
 from torch_making import Calls, Yields, ours, plain
 from torch_resuming import Counted, lasting, noisy
 
@@ -49,6 +49,48 @@ class Epochs(IterableDataset):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.start, self.epoch = state["given"], state["epoch"]
+
+
+class Resumed(IterableDataset):
+    """Takes a loaded state when its generator runs, and counts from the start in each epoch."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes, self.given, self.start = sizes, 0, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.given, self.start = self.start, 0
+        for number in own_part(self.sizes)[self.given :]:
+            self.given += 1
+            yield noisy(number)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.start = state["given"]
+
+
+class Continued(IterableDataset):
+    """Goes on where its last iterator stopped, and counts its epochs when an iterator begins one."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes, self.given, self.epoch = sizes, 0, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += self.given == 0
+        return self.numbers()
+
+    def numbers(self) -> Iterator[Any]:
+        while self.given < len(own_part(self.sizes)):
+            self.given += 1
+            yield own_part(self.sizes)[self.given - 1], self.epoch
+        self.given = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given, "epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.given, self.epoch = state["given"], state["epoch"]
 
 
 class OwnIterator(IterableDataset):
@@ -124,6 +166,7 @@ DATASETS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "map": lambda: (Calls(noisy, 40), {"shuffle": True}),
     "iterator of the sampler": lambda: (Calls(noisy, 40), {"sampler": PlaceSampler()}),
     "epochs": lambda: (Epochs(SIZES), {}),
+    "resumed": lambda: (Resumed(SIZES), {}),
     "own iterator": lambda: (OwnIterator(SIZES), {}),
     "both states": lambda: (BothStates(SIZES), {}),
     "no state": lambda: (Yields(lambda: map(noisy, own_part(SIZES))), {}),
@@ -189,10 +232,32 @@ def test_workers_that_replace_persistent_ones_begin_with_the_dataset_of_the_prog
 
 
 def test_arguments_of_torchdata_are_taken() -> None:
-    loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3)
+    loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3, spawn_worker_start_parallelism=2)
     batches = iter(loader)
     next(batches)
     assert (loader.snapshot_every_n_steps, loader.state_dict()["batches"]) == (3, 1)
+    with pytest.raises(ValueError, match="spawn_worker_start_parallelism is 0; it must be positive"):
+        ours(Calls(int, 8), spawn_worker_start_parallelism=0)
+
+
+@with_workers
+@pytest.mark.parametrize("dataset", [TensorDataset(torch.arange(10)), BothStates([4, 4, 4])])
+def test_enumerate_goes_on_with_the_number_of_the_batch(workers: int, dataset: Any) -> None:
+    def begin() -> Any:
+        return ours(dataset, workers, batch_size=2, seed=0)
+
+    loader = begin()
+    numbers, batches = zip(*loader.enumerate(), strict=True)
+    assert list(numbers) == list(range(len(batches)))
+    assert [number for number, _ in loader.enumerate(start=10)] == [number + 10 for number in numbers]
+    received = iter(loader)
+    next(received), next(received)
+    other = begin()
+    other.load_state_dict(loader.state_dict())
+    assert [(number, plain(batch)) for number, batch in other.enumerate()] == [
+        (number, plain(batch)) for number, batch in enumerate(received, 2)
+    ]
+    assert [number for number, _ in other.enumerate()] == list(numbers)
 
 
 @any_dataset
@@ -233,6 +298,31 @@ def test_a_state_between_epochs_gives_the_next_epochs(name: str, workers: int) -
         next(iter(other))
         other.load_state_dict(state)
         assert epochs(other, 2) == expected
+
+
+@with_workers
+def test_a_state_between_epochs_begins_the_epoch_of_a_dataset_once(workers: int) -> None:
+    loader = lasting(Continued(SIZES), workers, batch_size=2, collate_fn=lambda value: value)
+    epochs(loader, 2)
+    other = lasting(Continued(SIZES), workers, batch_size=2, collate_fn=lambda value: value)
+    other.load_state_dict(loader.state_dict())
+    assert epochs(other, 2) == epochs(loader, 2)
+
+
+def test_an_exception_at_the_start_of_an_epoch_comes_from_its_first_batch() -> None:
+    class Failing(Continued):
+        def numbers(self) -> Iterator[Any]:
+            for number, epoch in super().numbers():
+                if (number, epoch) == (0, 3):
+                    raise LookupError("not this one")
+                yield number, epoch
+
+    loader = lasting(Failing([4]), 1, batch_size=2, collate_fn=lambda value: value)
+    epochs(loader, 2)
+    other = lasting(Failing([4]), 1, batch_size=2, collate_fn=lambda value: value)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(LookupError, match="not this one"):
+        next(iter(other))
 
 
 def test_workers_that_do_not_stay_begin_each_epoch_with_the_dataset_of_the_program() -> None:

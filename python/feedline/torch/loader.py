@@ -88,6 +88,8 @@ class DataLoader(TorchDataLoader[T_co]):
         world_size: see ``rank``.
         snapshot_every_n_steps: an argument of torchdata's ``StatefulDataLoader``. A state is exact at every step
             anyway, so it has no effect.
+        spawn_worker_start_parallelism: an argument of torchdata's ``StatefulDataLoader``. It has no effect: the
+            program does not wait while workers start.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class DataLoader(TorchDataLoader[T_co]):
         rank: int | None = None,
         world_size: int | None = None,
         snapshot_every_n_steps: int | None = 1,
+        spawn_worker_start_parallelism: int = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
         one_of("framework", framework, FRAMEWORKS)
@@ -132,6 +135,10 @@ class DataLoader(TorchDataLoader[T_co]):
         one_of("native", native, ("auto", False))
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
             raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
+        if spawn_worker_start_parallelism < 1:
+            raise PlanError(
+                f"spawn_worker_start_parallelism is {short(spawn_worker_start_parallelism)}; it must be positive"
+            )
         if num_workers == "auto":
             num_workers = environment.own_cores()
         if rank is not None or world_size is not None:
@@ -167,6 +174,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.cache, self.share, self.metrics, self.framework = cache, share, check_address(metrics), framework
         self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.spawn_worker_start_parallelism = spawn_worker_start_parallelism
         # All ranks need the same order, that of a loaded state if there is one.
         self._shared = SharedState(drawn_seed=None if self._ranks is None else 0)
         self._native_loader: NativeLoader | None = None
@@ -181,6 +189,18 @@ class DataLoader(TorchDataLoader[T_co]):
         if native is not None:
             return NativeIterator(self, native)
         return super().__iter__()
+
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Any]]:
+        """Give batches with their numbers, from ``start`` on. A continued epoch goes on with its next number.
+
+        >>> loader = feedline.torch.DataLoader(range(8), batch_size=2, seed=0)
+        >>> first, state = next(iter(loader)), loader.state_dict()
+        >>> loader.load_state_dict(state)
+        >>> [number for number, batch in loader.enumerate()]
+        [1, 2, 3]
+        """
+        batches = iter(self)
+        return enumerate(batches, start + batches._num_yielded)
 
     def _get_iterator(self) -> EpochIterator:
         if self.num_workers == 0:
