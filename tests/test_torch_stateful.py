@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, Sampler, TensorDataset, get_worker_info
+from torch.utils.data import IterableDataset, Sampler, get_worker_info
 from torch_making import Calls, Yields, ours, plain
 from torch_resuming import Counted, lasting, noisy
 
@@ -68,29 +68,6 @@ class Resumed(IterableDataset):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.start = state["given"]
-
-
-class Continued(IterableDataset):
-    """Goes on where its last iterator stopped, and counts its epochs when an iterator begins one."""
-
-    def __init__(self, sizes: list[int]) -> None:
-        self.sizes, self.given, self.epoch = sizes, 0, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.epoch += self.given == 0
-        return self.numbers()
-
-    def numbers(self) -> Iterator[Any]:
-        while self.given < len(own_part(self.sizes)):
-            self.given += 1
-            yield own_part(self.sizes)[self.given - 1], self.epoch
-        self.given = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"given": self.given, "epoch": self.epoch}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.given, self.epoch = state["given"], state["epoch"]
 
 
 class OwnIterator(IterableDataset):
@@ -240,26 +217,6 @@ def test_arguments_of_torchdata_are_taken() -> None:
         ours(Calls(int, 8), spawn_worker_start_parallelism=0)
 
 
-@with_workers
-@pytest.mark.parametrize("dataset", [TensorDataset(torch.arange(10)), BothStates([4, 4, 4])])
-def test_enumerate_goes_on_with_the_number_of_the_batch(workers: int, dataset: Any) -> None:
-    def begin() -> Any:
-        return ours(dataset, workers, batch_size=2, seed=0)
-
-    loader = begin()
-    numbers, batches = zip(*loader.enumerate(), strict=True)
-    assert list(numbers) == list(range(len(batches)))
-    assert [number for number, _ in loader.enumerate(start=10)] == [number + 10 for number in numbers]
-    received = iter(loader)
-    next(received), next(received)
-    other = begin()
-    other.load_state_dict(loader.state_dict())
-    assert [(number, plain(batch)) for number, batch in other.enumerate()] == [
-        (number, plain(batch)) for number, batch in enumerate(received, 2)
-    ]
-    assert [number for number, _ in other.enumerate()] == list(numbers)
-
-
 @any_dataset
 @with_workers
 def test_a_state_from_before_the_first_epoch_gives_all_epochs_again(name: str, workers: int) -> None:
@@ -298,31 +255,6 @@ def test_a_state_between_epochs_gives_the_next_epochs(name: str, workers: int) -
         next(iter(other))
         other.load_state_dict(state)
         assert epochs(other, 2) == expected
-
-
-@with_workers
-def test_a_state_between_epochs_begins_the_epoch_of_a_dataset_once(workers: int) -> None:
-    loader = lasting(Continued(SIZES), workers, batch_size=2, collate_fn=lambda value: value)
-    epochs(loader, 2)
-    other = lasting(Continued(SIZES), workers, batch_size=2, collate_fn=lambda value: value)
-    other.load_state_dict(loader.state_dict())
-    assert epochs(other, 2) == epochs(loader, 2)
-
-
-def test_an_exception_at_the_start_of_an_epoch_comes_from_its_first_batch() -> None:
-    class Failing(Continued):
-        def numbers(self) -> Iterator[Any]:
-            for number, epoch in super().numbers():
-                if (number, epoch) == (0, 3):
-                    raise LookupError("not this one")
-                yield number, epoch
-
-    loader = lasting(Failing([4]), 1, batch_size=2, collate_fn=lambda value: value)
-    epochs(loader, 2)
-    other = lasting(Failing([4]), 1, batch_size=2, collate_fn=lambda value: value)
-    other.load_state_dict(loader.state_dict())
-    with pytest.raises(LookupError, match="not this one"):
-        next(iter(other))
 
 
 def test_workers_that_do_not_stay_begin_each_epoch_with_the_dataset_of_the_program() -> None:
