@@ -361,3 +361,31 @@ def test_what_the_fork_server_imported_is_frozen_in_its_workers() -> None:
     is_enabled, frozen = done.stdout.split()
     assert is_enabled == "True", "workers collect garbage of their own"
     assert int(frozen) > 100_000, "the objects of torch's modules"
+
+
+class Started:
+    """A process with only what ``multiprocessing`` documents. The second one of ``made`` cannot be started."""
+
+    def __init__(self, process: Any, made: list[Started]) -> None:
+        self.process, self.made = process, made
+        made.append(self)
+
+    def start(self) -> None:
+        if len(self.made) == 2:
+            raise OSError("no further process")
+        self.process.start()
+
+    def __getattr__(self, name: str) -> Any:
+        assert name in ("is_alive", "join", "terminate", "kill", "pid", "exitcode"), name
+        return getattr(self.process, name)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_end_if_a_later_one_cannot_be_started(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, made = multiprocessing.get_context(method), []
+    original: Any = context.Process  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(context), "Process", staticmethod(lambda **options: Started(original(**options), made)))
+    with pytest.raises(OSError, match="no further process"):
+        iter(feedline.torch.DataLoader(range(8), num_workers=2, multiprocessing_context=context))
+    assert len(made) == 2
+    assert not made[0].is_alive()

@@ -51,6 +51,25 @@ class Epochs(IterableDataset):
         self.start, self.epoch = state["given"], state["epoch"]
 
 
+class Resumed(IterableDataset):
+    """Takes a loaded state when its generator runs, and counts from the start in each epoch."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes, self.given, self.start = sizes, 0, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.given, self.start = self.start, 0
+        for number in own_part(self.sizes)[self.given :]:
+            self.given += 1
+            yield noisy(number)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.start = state["given"]
+
+
 class OwnIterator(IterableDataset):
     """Is its own iterator. A state can be loaded only after ``__iter__``."""
 
@@ -124,6 +143,7 @@ DATASETS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "map": lambda: (Calls(noisy, 40), {"shuffle": True}),
     "iterator of the sampler": lambda: (Calls(noisy, 40), {"sampler": PlaceSampler()}),
     "epochs": lambda: (Epochs(SIZES), {}),
+    "resumed": lambda: (Resumed(SIZES), {}),
     "own iterator": lambda: (OwnIterator(SIZES), {}),
     "both states": lambda: (BothStates(SIZES), {}),
     "no state": lambda: (Yields(lambda: map(noisy, own_part(SIZES))), {}),
@@ -189,10 +209,12 @@ def test_workers_that_replace_persistent_ones_begin_with_the_dataset_of_the_prog
 
 
 def test_arguments_of_torchdata_are_taken() -> None:
-    loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3)
+    loader = ours(Calls(int, 8), 2, batch_size=2, snapshot_every_n_steps=3, spawn_worker_start_parallelism=2)
     batches = iter(loader)
     next(batches)
     assert (loader.snapshot_every_n_steps, loader.state_dict()["batches"]) == (3, 1)
+    with pytest.raises(ValueError, match="spawn_worker_start_parallelism is 0; it must be positive"):
+        ours(Calls(int, 8), spawn_worker_start_parallelism=0)
 
 
 @any_dataset

@@ -29,6 +29,7 @@ from feedline.policy import Substitute
 from feedline.torch.processes import WorkerProcess, WorkerStarter, end_workers
 from feedline.torch.stacks import worker_stack
 from feedline.torch.worker import payload
+from feedline.torch.worker.leaves import Mode
 from feedline.torch.worker.main import WorkerConfig
 from feedline.torch.worker.schema import Schema
 
@@ -128,6 +129,11 @@ class WorkerEngine:
         plan = _feedline.Plan(source, [], stream, run, (0, 1))
         sockets = [worker.socket.detach() for worker in self.workers]
         return _feedline.GivenLoader(plan, environment.machine(1), sockets, options.on_error == "restart")
+
+    @property
+    def mode(self) -> Mode:
+        """Whether workers make samples, or collated items."""
+        return self._config.mode
 
     @property
     def metrics_address(self) -> str | None:

@@ -83,7 +83,7 @@ class IterableItems(Iterator[Any]):
                 made = self._make(Item(self._count, None, self._epoch, self._number))
             except StopIteration as end:
                 self._progress.end(0, end.value)
-                raise
+                raise StopIteration from None
             except Exception:
                 self._progress.pass_over(0)
                 raise

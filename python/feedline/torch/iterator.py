@@ -131,7 +131,9 @@ class WorkerIterator(EpochIterator):
     def _start_feed(self) -> None:
         self._error: Exception | None = None
         self._requested, self._has_more = 0, True
-        self._feed = self._loader._feed(self._progress)
+        # Workers that stay keep the mode in which they started.
+        mode = self._loader._mode if self._engine is None else self._engine.mode
+        self._feed = self._loader._feed(self._progress, mode)
         self._feed.skip(self._progress.to_skip)
         self._fill()
 

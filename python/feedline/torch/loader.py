@@ -22,6 +22,7 @@ from feedline.metrics import check_address
 from feedline.order import Arrival, Planned
 from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
+from feedline.torch import collation
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
 from feedline.torch.frameworks import FRAMEWORKS, Framework
@@ -37,6 +38,7 @@ from feedline.torch.sampler_state import SamplerProgress, generators_of
 from feedline.torch.sampling import SeededSampling, TorchDraws
 from feedline.torch.shared_state import SharedState
 from feedline.torch.worker.fetch import with_shared_seed
+from feedline.torch.worker.leaves import Mode
 from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 
@@ -86,6 +88,8 @@ class DataLoader(TorchDataLoader[T_co]):
         world_size: see ``rank``.
         snapshot_every_n_steps: an argument of torchdata's ``StatefulDataLoader``. A state is exact at every step
             anyway, so it has no effect.
+        spawn_worker_start_parallelism: an argument of torchdata's ``StatefulDataLoader``. It has no effect: the
+            program does not wait while workers start.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class DataLoader(TorchDataLoader[T_co]):
         rank: int | None = None,
         world_size: int | None = None,
         snapshot_every_n_steps: int | None = 1,
+        spawn_worker_start_parallelism: int = 1,
     ) -> None:
         """Check all arguments. No worker starts before the first iteration."""
         one_of("framework", framework, FRAMEWORKS)
@@ -130,6 +135,10 @@ class DataLoader(TorchDataLoader[T_co]):
         one_of("native", native, ("auto", False))
         if on_error not in ("raise", "restart") and not isinstance(on_error, Substitute):
             raise PlanError(f'on_error is {short(on_error)}; it must be "raise", "restart" or fl.substitute(...)')
+        if spawn_worker_start_parallelism < 1:
+            raise PlanError(
+                f"spawn_worker_start_parallelism is {short(spawn_worker_start_parallelism)}; it must be positive"
+            )
         if num_workers == "auto":
             num_workers = environment.own_cores()
         if rank is not None or world_size is not None:
@@ -165,6 +174,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.cache, self.share, self.metrics, self.framework = cache, share, check_address(metrics), framework
         self.worker_type, self.rank, self.world_size = worker_type, rank, world_size
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.spawn_worker_start_parallelism = spawn_worker_start_parallelism
         # All ranks need the same order, that of a loaded state if there is one.
         self._shared = SharedState(drawn_seed=None if self._ranks is None else 0)
         self._native_loader: NativeLoader | None = None
@@ -179,6 +189,18 @@ class DataLoader(TorchDataLoader[T_co]):
         if native is not None:
             return NativeIterator(self, native)
         return super().__iter__()
+
+    def enumerate(self, start: int = 0) -> Iterator[tuple[int, Any]]:
+        """Give batches with their numbers, from ``start`` on. A continued epoch goes on with its next number.
+
+        >>> loader = feedline.torch.DataLoader(range(8), batch_size=2, seed=0)
+        >>> first, state = next(iter(loader)), loader.state_dict()
+        >>> loader.load_state_dict(state)
+        >>> [number for number, batch in loader.enumerate()]
+        [1, 2, 3]
+        """
+        batches = iter(self)
+        return enumerate(batches, start + batches._num_yielded)
 
     def _get_iterator(self) -> EpochIterator:
         if self.num_workers == 0:
@@ -214,11 +236,12 @@ class DataLoader(TorchDataLoader[T_co]):
         return self.batch_sampler.sampler if type(self.batch_sampler) is BatchSampler else self.sampler
 
     @property
-    def _mode(self) -> Literal["sample", "unit"]:
+    def _mode(self) -> Mode:
         """Whether the engine gets samples, or items that a worker has collated."""
         is_plain = self._auto_collation and self.collate_fn is default_collate and self.seeding != "torch"
         has_own_batches = self._is_iterable or getattr(self.dataset, "__getitems__", None) is not None
-        return "sample" if is_plain and not has_own_batches else "unit"
+        is_extended = collation.concerns_assembled_types()
+        return "sample" if is_plain and not has_own_batches and not is_extended else "unit"
 
     def _resolved_seed(self) -> int:
         """Return the seed. If none was given, draw it, once."""
@@ -237,12 +260,13 @@ class DataLoader(TorchDataLoader[T_co]):
             partial(SeededSampling, self._index_sampler, self._resolved_seed(), progress.epoch)
         )
 
-    def _feed(self, progress: EpochProgress) -> Feed:
+    def _feed(self, progress: EpochProgress, mode: Mode) -> Feed:
+        """Return the requests of an epoch, for workers of a mode."""
         epoch = progress.epoch
         if progress.iterable is not None:
             return IterableFeed(progress.iterable, self.batch_size if self.batch_size is not None else 1, epoch)
         sampling = self._sampling(progress)
-        if self._mode == "sample":
+        if mode == "sample":
             return SampleFeed(sampling, epoch)
         seeds = _feedline.SampleSeeds(self._resolved_seed()) if self.seeding == "sample" else None
         # torch's seeds belong to workers, so their batches do, too.

@@ -10,6 +10,7 @@ not end its worker.
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -37,6 +38,7 @@ _TERMINATE_SECONDS = 2.0
 _KILL_SECONDS = 10.0
 """The kernel may need this long to free a large process."""
 _names_lock = threading.Lock()
+_started = itertools.count(1)
 _parent_inodes: set[int] = set()
 """The parents' ends of all sockets, by inode: the engine may hold them under other descriptors."""
 
@@ -80,7 +82,7 @@ class WorkerStarter:
 
     def _fork(self, worker_id: int, theirs: socket.socket, ours: socket.socket) -> BaseProcess:
         config = replace(self._config, worker_id=worker_id)
-        process = self._process(worker_id, _run_forked, (config, theirs, ours))
+        process = self._process(_name_of(worker_id), _run_forked, (config, theirs, ours))
         with warnings.catch_warnings(), _blocked_interrupts():
             # Python 3.12 warns because the engine has threads. They hold no lock that a worker needs.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
@@ -88,18 +90,23 @@ class WorkerStarter:
         return process
 
     def _spawn(self, worker_id: int, theirs: socket.socket) -> BaseProcess:
-        process = self._process(worker_id, _run_received, (self._packed, worker_id, theirs))
+        name = _name_of(worker_id)
+        process = self._process(name, _run_received, (self._packed, worker_id, theirs))
         if self._context.get_start_method() == "forkserver":
             _preload_in_server(self._context)
-        with _without_main_script(process.name):
+        with _without_main_script(name):
             process.start()
         return process
 
-    def _process(self, worker_id: int, target: Any, arguments: tuple[Any, ...]) -> BaseProcess:
+    def _process(self, name: str, target: Any, arguments: tuple[Any, ...]) -> BaseProcess:
         make: Any = self._context.Process  # type: ignore[attr-defined]
-        process: BaseProcess = make(target=target, args=arguments, daemon=True)
-        process.name = f"feedline-worker-{worker_id}-{process.name}"
+        process: BaseProcess = make(target=target, args=arguments, name=name, daemon=True)
         return process
+
+
+def _name_of(worker_id: int) -> str:
+    """Return a name for the process of a worker. No other process has it."""
+    return f"feedline-worker-{worker_id}-{next(_started)}"
 
 
 def choose_context(wanted: str | BaseContext | None) -> BaseContext:

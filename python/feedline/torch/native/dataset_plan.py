@@ -22,6 +22,7 @@ from feedline import _feedline, ops, source
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.source import Source
+from feedline.torch import collation
 from feedline.torch.rank_sampler import RankSampler
 from feedline.torch.worker import payload
 from feedline.torch.worker.schema import Schema
@@ -67,7 +68,7 @@ class DatasetPlan:
         objects = [pickle.loads(bytes(value)) for value in values[-1]] if self.ragged else None
         if self._schema is None:
             return self._collate(objects)
-        if self._collate is default_collate:
+        if self._collate is default_collate and not collation.concerns_assembled_types():
             return self._schema.assemble_batch(arrays, objects)
         count = len(arrays[0])
         rests = objects or [[]] * count

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data import BatchSampler, RandomSampler, default_collate
-from torch.utils.data._utils import collate as torch_collate
 
 from feedline.errors import PlanError, RaggedError, SampleError, StateError
 from feedline.loader import Loader
+from feedline.torch import collation
 from feedline.torch.iterator import EpochIterator
 from feedline.torch.length import UNKNOWN_LENGTH, length_of
 from feedline.torch.native.dataset_plan import DatasetPlan, plan_of, plan_options
@@ -30,8 +30,6 @@ from feedline.types import Snapshot
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader
-
-_DEFAULT_COLLATE = dict(torch_collate.default_collate_fn_map)
 
 
 class NativeLoader:
@@ -204,9 +202,6 @@ def _refusal(loader: DataLoader[Any]) -> str | None:
         (length_of(loader._index_sampler) == UNKNOWN_LENGTH, "its sampler has no length"),
         (loader.collate_fn is not default_collate, "it has a collate_fn"),
         (loader.worker_init_fn is not None, "it has a worker_init_fn"),
-        (
-            torch_collate.default_collate_fn_map != _DEFAULT_COLLATE,
-            "default_collate was extended by default_collate_fn_map",
-        ),
+        (collation.is_extended(), "default_collate was extended by default_collate_fn_map"),
     ]
     return next((reason for stands, reason in reasons if stands), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from operator import getitem
 from typing import Any
@@ -20,6 +21,7 @@ from feedline.torch.worker.item import Item, StatefulItem
 from feedline.worker.seeding import sample_seeder
 
 Fetch = Callable[[Any], Any]
+_END = object()
 
 
 def sample_fetcher(dataset: Any) -> Fetch:
@@ -118,10 +120,24 @@ class IterableFetcher:
             iterator.load_state_dict(saved["iterator"])
         self._iterator, self._has_ended = iterator, saved.get("has_ended", False)
         if saved.get("is_of_last_epoch"):
+            if "iterator" not in saved and "dataset" in saved:
+                self._finish(iterator, saved["dataset"])
             self._seed(0)
             self._iterator, self._has_ended = iter(self._dataset), False
         elif self._number:
             self._seed(self._number)
+
+    def _finish(self, iterator: Iterator[Any], state: Any) -> None:
+        """Let an iterator reach its end, to which the state of its dataset belongs.
+
+        A generator takes the state only when it runs. Otherwise the iterator of the next epoch would take it.
+        """
+        # An exception comes again from the next iterator, at the same item.
+        with suppress(Exception):
+            if next(iterator, _END) is _END:
+                return
+        # The state is that of a new epoch, which begins again.
+        self._dataset.load_state_dict(state)
 
     def state(self) -> bytes | None:
         """Return the pickled states of the dataset and of its iterator, if either has one (torchdata's protocol)."""

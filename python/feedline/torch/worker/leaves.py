@@ -115,7 +115,9 @@ def value_of(leaf: Leaf, array: Array) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.requires_grad and not tensor.is_neg()
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return False
+    return tensor.is_cpu and not tensor.requires_grad and not tensor.is_neg()
 
 
 def _array_writer(leaf: Leaf) -> Writer:
@@ -137,18 +139,20 @@ def _tensor_writer(leaf: Leaf) -> Writer:
     is_bfloat16 = leaf.code == _BFLOAT16
 
     def write_number(value: Any, view: Array, slot: int) -> bool:
-        if type(value) is not torch.Tensor or value.shape != shape or value.dtype is not dtype or not _is_plain(value):
+        if type(value) is not torch.Tensor or value.dtype is not dtype or not _is_plain(value) or value.shape != shape:
             return False
         view[slot] = value.item()
         return True
 
     def write(value: Any, view: Array, slot: int) -> bool:
-        if type(value) is not torch.Tensor or value.shape != shape or value.dtype is not dtype:
+        if type(value) is not torch.Tensor or value.dtype is not dtype:
             return False
         try:
+            if value.shape != shape:
+                return False
             array = value.view(torch.int16).numpy() if is_bfloat16 else value.numpy()
             view[slot] = array.transpose(order) if order else array
-        except (TypeError, RuntimeError):  # It requires a gradient, is on a device, or is sparse.
+        except (TypeError, RuntimeError):  # It requires a gradient, is on a device, or is sparse or nested.
             return False
         return True
 

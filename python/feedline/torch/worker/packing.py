@@ -174,14 +174,19 @@ def _refuse(value: Any) -> Any:
 
 
 def _refuse_shared(tensor: torch.Tensor) -> Any:
-    return _refuse(tensor) if tensor.is_shared() else payload.reduce_tensor(tensor)
+    return _refuse(tensor) if _is_shared(tensor) else payload.reduce_tensor(tensor)
 
 
 def _reduce_shared(tensor: torch.Tensor) -> Any:
     # A tensor in shared memory stays shared: users count with them across workers.
     from torch.multiprocessing.reductions import reduce_tensor
 
-    return reduce_tensor(tensor) if tensor.is_shared() else payload.reduce_tensor(tensor)
+    return reduce_tensor(tensor) if _is_shared(tensor) else payload.reduce_tensor(tensor)
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    # torch cannot say it of sparse and nested tensors, which have several storages.
+    return tensor.layout is torch.strided and not tensor.is_nested and tensor.is_shared()
 
 
 _OUTSIDE_OF_START: dict[type, Callable[[Any], Any]] = {

@@ -148,6 +148,7 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     """Reduce a dense CPU tensor to a buffer, and every other one as torch does."""
     if (
         tensor.layout is not torch.strided
+        or tensor.is_nested
         or not tensor.is_cpu
         or tensor.requires_grad
         or tensor.is_quantized
