@@ -18,6 +18,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from feedline.torch import start
 from feedline.torch.engine import SampleFailed, WorkerEngine, WorkerLost
 from feedline.torch.feed import Feed
 from feedline.torch.frameworks import batch_converter
@@ -124,7 +125,7 @@ class WorkerIterator(EpochIterator):
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch. Workers start at once."""
         super().__init__(loader)
-        self._worker_seed, self._shared_seed = loader._worker_seeds(self._progress)
+        self._worker_seed, self._shared_seed = start.worker_seeds(loader, self._progress)
         self._base_seed = self._worker_seed
         self._start_feed()
 
@@ -147,7 +148,7 @@ class WorkerIterator(EpochIterator):
             self._loader._shared.iterable = None
         self._begin()
         if isinstance(self._dataset, IterDataPipe):
-            self._shared_seed = loader._shared_seed(self._progress)
+            self._shared_seed = start.shared_seed(loader, self._progress)
         if self._engine is not None:
             self._engine.reset()
             if loader._is_iterable:
@@ -168,14 +169,14 @@ class WorkerIterator(EpochIterator):
 
     def _start(self, batch_size: int) -> WorkerEngine:
         if self._engine is None:
-            self._engine = self._loader._start_engine(batch_size, self._worker_seed, self._shared_seed)
+            self._engine = start.start_engine(self._loader, batch_size, self._worker_seed, self._shared_seed)
         return self._engine
 
     def _fill(self) -> None:
         """Request batches ahead of the consumer. An exception of the sampler waits until the batches before it came."""
         if self._error is not None:
             return
-        limit, is_fixed = self._loader._batches_ahead
+        limit, is_fixed = start.batches_ahead(self._loader)
         if self._engine is not None and not is_fixed:
             limit = min(max(limit, self._engine.wanted_ahead + 1), _MAX_REQUESTED)
         try:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch.utils.data import BatchSampler, Dataset, IterDataPipe, MapDataPipe, default_collate, default_convert
+from torch.utils.data import BatchSampler, Dataset, IterDataPipe, MapDataPipe, default_collate
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings, _sharding_worker_init_fn
+from torch.utils.data.dataloader import _DatasetKind, _get_distributed_settings
 from torch.utils.data.graph_settings import apply_sharding
 
 from feedline import _feedline, environment
@@ -22,8 +22,7 @@ from feedline.metrics import check_address
 from feedline.order import Arrival, Planned
 from feedline.policy import Cache, Substitute
 from feedline.sharing import Share
-from feedline.torch import collation
-from feedline.torch.engine import EngineOptions, WorkerEngine
+from feedline.torch import collation, start
 from feedline.torch.feed import Feed, ItemFeed, IterableFeed, SampleFeed
 from feedline.torch.frameworks import FRAMEWORKS, Framework
 from feedline.torch.inline import IterableItems, MapItems
@@ -31,7 +30,6 @@ from feedline.torch.iterator import EpochIterator, InlineIterator, WorkerIterato
 from feedline.torch.length import UNKNOWN_LENGTH, length_of
 from feedline.torch.native.native_loader import NativeIterator, NativeLoader
 from feedline.torch.place import Place
-from feedline.torch.processes import choose_context
 from feedline.torch.progress import EpochProgress, IterableProgress
 from feedline.torch.rank_sampler import RankSampler, divided
 from feedline.torch.sampler_state import SamplerProgress, generators_of
@@ -39,13 +37,10 @@ from feedline.torch.sampling import SeededSampling, TorchDraws
 from feedline.torch.shared_state import SharedState
 from feedline.torch.worker.fetch import with_shared_seed
 from feedline.torch.worker.leaves import Mode
-from feedline.torch.worker.main import WorkerConfig
 from feedline.types import Snapshot
 
 T_co = TypeVar("T_co", covariant=True)
 _log = logging.getLogger("feedline")
-_TORCH_PREFETCH = 2
-"""torch's default of ``prefetch_factor``. With it the engine decides how many batches it prepares ahead."""
 
 
 class DataLoader(TorchDataLoader[T_co]):
@@ -276,7 +271,7 @@ class DataLoader(TorchDataLoader[T_co]):
     def _inline_items(self, progress: EpochProgress) -> Iterator[Any]:
         dataset, draws = self.dataset, progress.draws
         if isinstance(dataset, IterDataPipe):
-            dataset = with_shared_seed(dataset, self._shared_seed(progress))
+            dataset = with_shared_seed(dataset, start.shared_seed(self, progress))
         if isinstance(dataset, (IterDataPipe, MapDataPipe)):
             apply_sharding(dataset, *_get_distributed_settings())
         sampling = iter(()) if self._is_iterable else self._sampling(progress)
@@ -287,71 +282,6 @@ class DataLoader(TorchDataLoader[T_co]):
         if self._is_iterable:
             return IterableItems(self, dataset, progress, seed)
         return MapItems(self, sampling, progress, seed)
-
-    @property
-    def _batches_ahead(self) -> tuple[int, bool]:
-        """How many batches are requested ahead of the trainer at least, and whether that is a limit, too."""
-        factor = self.prefetch_factor if self.prefetch_factor is not None else _TORCH_PREFETCH
-        return max(factor * self.num_workers, 1), factor != _TORCH_PREFETCH
-
-    def _start_engine(self, batch_size: int, base_seed: int, shared_seed: int | None) -> WorkerEngine:
-        seed = self._resolved_seed() if self.seeding != "torch" else 0
-        worker_init_fn = self.worker_init_fn
-        if isinstance(self.dataset, (IterDataPipe, MapDataPipe)):
-            worker_init_fn = partial(_sharding_worker_init_fn, worker_init_fn, *_get_distributed_settings())
-        config = WorkerConfig(
-            worker_id=0,
-            num_workers=self.num_workers,
-            mode=self._mode,
-            dataset=self.dataset,
-            collate_fn=None if self.collate_fn in (default_collate, default_convert) else self.collate_fn,
-            is_iterable=self._is_iterable,
-            drop_last=self.drop_last,
-            seeding=self.seeding,
-            base_seed=base_seed,
-            worker_init_fn=worker_init_fn,
-            auto_collation=self._auto_collation,
-            shared_seed=shared_seed,
-            seed=seed,
-            failures_are_values=not isinstance(self.on_error, Substitute),
-        )
-        ahead, is_fixed = self._batches_ahead
-        options = EngineOptions(
-            context=choose_context(self.multiprocessing_context),
-            seed=seed,
-            batch_size=batch_size,
-            samples=length_of(self.dataset) if self._mode == "sample" else UNKNOWN_LENGTH,
-            prefetch_batches=ahead if is_fixed else None,
-            memory_budget=self.memory_budget,
-            on_error=self.on_error,
-            timeout=self.timeout,
-            metrics=self.metrics,
-        )
-        self._shared.last_engine = WorkerEngine(config, options)
-        return self._shared.last_engine
-
-    def _worker_seeds(self, progress: EpochProgress) -> tuple[int, int | None]:
-        """Return the seed from which those of the workers follow, and that of a data pipe."""
-        shared = self._shared_seed(progress) if isinstance(self.dataset, IterDataPipe) else None
-        if progress.draws is not None:
-            # The draws of torch's iterator, in its order. It creates the iterator of the sampler twice.
-            progress.draws.sampling(self._index_sampler)
-            base = progress.draws.seed(self.generator)
-            if shared is not None:
-                progress.draws.seed(self.generator)
-            return base, shared
-        return self._seed_of(progress.epoch, UNKNOWN_LENGTH), shared
-
-    def _shared_seed(self, progress: EpochProgress) -> int:
-        """Return the seed of a data pipe, which is the same in all workers and ranks."""
-        if progress.draws is not None:
-            return progress.draws.seed(self.generator)
-        return self._seed_of(progress.epoch, UNKNOWN_LENGTH + 1)
-
-    def _seed_of(self, epoch: int, sample: int) -> int:
-        seeds = _feedline.SampleSeeds(self._resolved_seed())
-        seeds.begin(epoch)
-        return seeds.next([sample])[0] >> 1
 
     # -- the place in the stream
 

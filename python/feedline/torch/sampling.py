@@ -64,7 +64,8 @@ class SeededSampling(Iterator[Any]):
 
     def rest(self) -> list[Any]:
         """Return all that follows. The generators are exchanged once, not for each index."""
-        return self._drawn(list)
+        found: list[Any] = self._drawn(list)
+        return found
 
     def _drawn(self, draw: Callable[[Iterator[Any]], Any]) -> Any:
         outside = GeneratorStates.now()

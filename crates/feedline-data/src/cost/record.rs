@@ -14,7 +14,7 @@ pub struct CostRecord {
     samples: u64,
     totals: Vec<Duration>,
     /// Sum and number of times by stage and work.
-    sums: Vec<[(Duration, u64); { WorkHint::ALL.len() }]>,
+    sums: Vec<[(Duration, u64); WorkHint::ALL.len()]>,
 }
 
 impl CostRecord {
@@ -65,7 +65,7 @@ impl CostRecord {
 
     /// Stage, work, sum and number of the kept times.
     pub(super) fn stage_sums(&self) -> impl Iterator<Item = (usize, WorkHint, Duration, u64)> {
-        let of_stage = |(number, sums): (usize, &[(Duration, u64); { WorkHint::ALL.len() }])| {
+        let of_stage = |(number, sums): (usize, &[(Duration, u64); WorkHint::ALL.len()])| {
             let sums = *sums;
             WorkHint::ALL.into_iter().map(move |hint| (number, hint, sums[hint as usize].0, sums[hint as usize].1))
         };
