@@ -6,5 +6,8 @@ pub(crate) mod jpeg_encode;
 pub(crate) mod others;
 pub(crate) mod png;
 pub(crate) mod pnm;
+pub(crate) mod webp;
+pub(crate) mod webp_encode;
 
 pub use jpeg_encode::{JpegCoding, Subsampling};
+pub use webp_encode::WebPCoding;
