@@ -14,7 +14,8 @@
 //! - C3: a C object is made by `fl_jpeg_new`, owned by one `Decompressor`, used through `&mut` and freed in its `Drop`;
 //!   its functions write only to it and to their arguments, and never unwind or jump into Rust.
 //! - C4: if `fl_jpeg_encode` returns 0, it has set a pointer and a length. The caller owns these bytes from then on.
-//! - C5: a function with `target_feature` is called only by way of a [`Simd`] that detected these features.
+//! - C5: a function with `target_feature` is called only by way of a [`Simd`] that detected these features, or all processors of the
+//!   architecture have them.
 //! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions.
 //! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
 //! - C8: `next_mcu` gets the pointer that was registered with it, which stays borrowed as long as the object lives and is used by

@@ -56,6 +56,7 @@ impl Header {
             Format::Jpeg | Format::WebP => {
                 area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64))
             }
+            Format::Png if !self.needs_whole => u64::from(crop.width).saturating_mul(u64::from(crop.height)),
             _ => area,
         };
         let pixels = part.saturating_mul(channels.into());

@@ -8,6 +8,7 @@ use feedline_codec::{
     CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, WebPCoding, decode_into, encode_jpeg_as,
     encode_webp, read_header,
 };
+use png::{BitDepth, ColorType, Filter};
 
 pub(crate) const SIZES: [(u32, u32); 10] =
     [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
@@ -73,6 +74,39 @@ pub(crate) fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: 
         }
     }
     pixels
+}
+
+/// PNG files of a size, not interlaced: each colour, 8 and 16 bits, palettes, one filter for all rows and several.
+pub(crate) fn pngs(numbers: &mut Numbers, width: u32, height: u32) -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    let colours =
+        [(ColorType::Grayscale, 1), (ColorType::GrayscaleAlpha, 2), (ColorType::Rgb, 3), (ColorType::Rgba, 4)];
+    for (colour, channels) in colours {
+        let pixels = picture(numbers, width, height, channels);
+        let filters = [Filter::NoFilter, Filter::Sub, Filter::Up, Filter::Avg, Filter::Paeth, Filter::Adaptive];
+        files.extend(filters.map(|filter| filtered_png(&pixels, (width, height), colour, filter)));
+        let wide: Vec<u8> = pixels.iter().flat_map(|&value| [value, !value]).collect();
+        files.push(png_of(&wide, (width, height), (colour, BitDepth::Sixteen), |_| {}));
+    }
+    let palette: Vec<u8> = (0..=255).flat_map(|i: u8| [i, i.wrapping_mul(7), !i]).collect();
+    let pixels = numbers.bytes(width as usize * height as usize);
+    let with_palette = |info: &mut png::Info<'static>| info.palette = Some(palette.into());
+    files.push(png_of(&pixels, (width, height), (ColorType::Indexed, BitDepth::Eight), with_palette));
+    let bits = numbers.bytes(width.div_ceil(8) as usize * height as usize);
+    files.push(png_of(&bits, (width, height), (ColorType::Grayscale, BitDepth::One), |_| {}));
+    files
+}
+
+fn filtered_png(pixels: &[u8], (width, height): (u32, u32), colour: ColorType, filter: Filter) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_filter(filter);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(pixels).unwrap();
+    writer.finish().unwrap();
+    bytes
 }
 
 /// WebP files of a size: each coding, two qualities, and animations of one frame.
