@@ -66,7 +66,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "webp": ("webp", {"quality": 80, "method": 0}),
 }
 
-ALONE = {"jpeg": 11 * MB, "turned": 20 * MB, "progressive": 25 * MB, "png": 18 * MB, "webp": 25 * MB}
+ALONE = {"jpeg": 11 * MB, "turned": 20 * MB, "progressive": 25 * MB, "png": 18 * MB, "webp": 11 * MB}
 """Memory of one picture: 9 MB of pixels, the file, and the decoder's own memory (coefficients, planes)."""
 
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use feedline_codec::{
     DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
-    decode_part_into, encode_jpeg_as, encode_png,
+    WebPCoding, decode_part_into, encode_jpeg_as, encode_png, encode_webp,
 };
 use feedline_data::testing::picture;
 
@@ -32,6 +32,9 @@ pub fn files() -> Vec<Vec<u8>> {
     files.push(jpeg(JpegCoding::Arithmetic, Subsampling::S420, 3, (30, 20)));
     files.push(turned(&SEEKABLE[0]));
     files.push(encode_png(&picture(1, 9, 7), 9, 7, 3).expect("a picture of these sizes"));
+    for coding in [WebPCoding::Lossless, WebPCoding::Lossy(60), WebPCoding::SimpleFilter(20)] {
+        files.push(encode_webp(&picture(5, 37, 21), 37, 21, coding).expect("a picture of these sizes"));
+    }
     files.push([b"P6\n# text\n5 4\n255\n".as_slice(), &picture(2, 5, 4)].concat());
     files.push([b"P5 4 3 255\n".as_slice(), &[7; 12]].concat());
     files

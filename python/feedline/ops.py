@@ -104,7 +104,8 @@ class DecodeImage(Op):
     pictures by their EXIF orientation. A picture of more than ``max_pixels`` pixels is refused before memory is
     allocated.
 
-    If a crop follows, only the part of a JPEG that it needs is decoded. The pixels equal those of a full decode.
+    If a crop follows, only the part that it needs is decoded, of a JPEG, WebP or PNG. The pixels equal those of a full
+    decode.
     ``fast=True`` is faster and gives approximate pixels. It decodes JPEGs with a less exact transform, and at 1/2, 1/4
     or 1/8 of their size if the crop is at least 2, 4 or 8 times as large as its resized result.
     ``docs/concepts/seek-index.md`` shows how much pixels differ.

@@ -60,7 +60,8 @@ pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Pict
         Format::Jpeg => formats::jpeg::decode(bytes, &mut target)?,
         Format::Png => formats::png::decode(bytes, &mut target)?,
         Format::Pnm => formats::pnm::decode(bytes, &mut target)?,
-        Format::WebP | Format::Bmp | Format::Gif => formats::others::decode(bytes, header.format, &mut target)?,
+        Format::WebP => formats::webp::decode(bytes, &mut target)?,
+        Format::Bmp | Format::Gif => formats::others::decode(bytes, header.format, &mut target)?,
     }
 
     picture.turn(options, options.orientation(&header), width, height)

@@ -4,7 +4,7 @@
 
 use crate::error::CodecError;
 use crate::format::Format;
-use crate::formats::{JpegCoding, Subsampling, jpeg_encode};
+use crate::formats::{JpegCoding, Subsampling, WebPCoding, jpeg_encode, webp_encode};
 
 /// Encodes a baseline JPEG. Quality is 1 to 100.
 pub fn encode_jpeg(
@@ -63,14 +63,14 @@ pub fn encode_png(pixels: &[u8], width: u32, height: u32, channels: u8) -> Resul
     Ok(bytes)
 }
 
-/// Encodes a WebP without loss, of three channels.
-pub fn encode_webp(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, CodecError> {
+/// Encodes a WebP of three channels.
+pub fn encode_webp(pixels: &[u8], width: u32, height: u32, coding: WebPCoding) -> Result<Vec<u8>, CodecError> {
+    if width.max(height) > 16_383 {
+        let reason = "a side of a WebP has at most 16383 pixels";
+        return Err(CodecError::Shape { width, height, channels: 3, reason });
+    }
     check(pixels, width, height, 3)?;
-    let mut bytes = Vec::new();
-    let encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
-    let written = encoder.encode(pixels, width, height, image::ExtendedColorType::Rgb8);
-    written.map_err(|cause| CodecError::unsupported(Format::WebP, cause.to_string()))?;
-    Ok(bytes)
+    webp_encode::encode(pixels, width, height, coding)
 }
 
 fn check(pixels: &[u8], width: u32, height: u32, channels: u8) -> Result<(), CodecError> {

@@ -2,7 +2,7 @@
 //!
 //! In: a crop, and one of three inputs: a whole file, the byte range that its index gives for the crop, or a trimmed picture. Out:
 //! the pixels of the crop and of some area around it. They equal those of [`decode_into`] at the same place. Only the MCUs of the
-//! crop are decoded, or libjpeg skips to it, or everything is decoded, depending on the input and the format.
+//! crop are decoded, or the decoder skips to it and stops below it, or everything is decoded, depending on the input and the format.
 
 use crate::decode::{Picture, decode_into};
 use crate::error::{BadIndex, CodecError};
@@ -74,6 +74,8 @@ pub fn decode_part_into(
         }
         (Encoded::Trimmed(trimmed), _) => decode_trimmed(trimmed, &header, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::Jpeg) => formats::jpeg::decode_part(bytes, crop, &mut target)?,
+        (Encoded::Whole(bytes), Format::Png) => formats::png::decode_part(bytes, crop, &mut target)?,
+        (Encoded::Whole(bytes), Format::WebP) => formats::webp::decode_part(bytes, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::Pnm) => {
             let pixels = Pnm::read(bytes).expect("its header was read");
             formats::pnm::decode_part(&pixels, bytes, 0, crop, &mut target)?

@@ -7,10 +7,10 @@ mod support;
 use std::cell::Cell;
 
 use feedline_codec::{
-    CodecError, DecodeOptions, JpegCoding, Mode, Picture, Subsampling, decode_into, encode_jpeg, encode_jpeg_as,
-    encode_png, read_header,
+    CodecError, DecodeOptions, Encoded, JpegCoding, Mode, Picture, Subsampling, WebPCoding, decode_into,
+    decode_part_into, encode_jpeg, encode_jpeg_as, encode_png, encode_webp, read_header,
 };
-use support::{Numbers, bmp, decode, gif, gradient, interlaced_png, options, webp};
+use support::{Numbers, animated_webp, bmp, crop, decode, gif, gradient, interlaced_png, options, webp};
 
 /// One file of each format and coding.
 fn files() -> Vec<Vec<u8>> {
@@ -23,6 +23,8 @@ fn files() -> Vec<Vec<u8>> {
         jpeg(JpegCoding::Arithmetic),
         encode_png(&pixels, width, height, 3).unwrap(),
         webp(&pixels, width, height, None),
+        encode_webp(&pixels, width, height, WebPCoding::Lossy(80)).unwrap(),
+        animated_webp((width + 5, height), &webp(&pixels, width, height, None), 4, 0),
         bmp(&pixels, width, height, image::ExtendedColorType::Rgb8),
         gif(&pixels, width, height),
         interlaced_png(&gradient(width, height, 1), width, height),
@@ -90,13 +92,21 @@ fn changed_bytes_never_panic() {
                 let header = read_header(&changed).unwrap();
                 assert_eq!(picture.len(), (header.width * header.height) as usize * usize::from(mode.channels()));
             }
+            if let Ok(header) = read_header(&changed) {
+                let crop = crop(&mut numbers, header.width, header.height);
+                let options = DecodeOptions { exif: false, ..options };
+                if let Ok(found) = decode_part_into(Encoded::Whole(&changed), crop, &options, &mut picture) {
+                    assert!(found.contains(&crop), "{found:?} does not contain {crop:?}");
+                    assert_eq!((picture.width, picture.height), (found.width, found.height));
+                }
+            }
         }
     }
 }
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_after_any_magic_never_panic(magic in 0..9_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
+    fn any_bytes_after_any_magic_never_panic(magic in 0..11_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
         let mut bytes = files()[magic][..30].to_vec();
         bytes.extend(tail);
         let mut picture = Picture::default();

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use feedline_codec::{DecodeOptions, Mode, Picture, Subsampling, decode_into, encode_jpeg, encode_png, encode_webp};
+use feedline_codec::{
+    DecodeOptions, Mode, Picture, Subsampling, WebPCoding, decode_into, encode_jpeg, encode_png, encode_webp,
+};
 use serde::Serialize;
 
 use crate::synth::{Numbers, Style};
@@ -42,7 +44,7 @@ pub fn formats() -> Result<Vec<FormatCost>> {
                         .context("cannot encode a JPEG")?,
                 ),
                 ("png", encode_png(&pixels, side, side, 3).context("cannot encode a PNG")?),
-                ("webp", encode_webp(&pixels, side, side).context("cannot encode a WebP")?),
+                ("webp", encode_webp(&pixels, side, side, WebPCoding::Lossless).context("cannot encode a WebP")?),
             ];
             for (format, file) in files {
                 let ms = fastest_ms(&file, format == "tensor")?;

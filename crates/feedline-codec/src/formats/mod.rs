@@ -5,6 +5,11 @@ pub(crate) mod jpeg;
 pub(crate) mod jpeg_encode;
 pub(crate) mod others;
 pub(crate) mod png;
+mod png_filter;
+mod png_plain;
 pub(crate) mod pnm;
+pub(crate) mod webp;
+pub(crate) mod webp_encode;
 
 pub use jpeg_encode::{JpegCoding, Subsampling};
+pub use webp_encode::WebPCoding;

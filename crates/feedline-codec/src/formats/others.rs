@@ -1,4 +1,4 @@
-//! WebP, BMP and GIF through the `image` crate.
+//! BMP and GIF through the `image` crate.
 //!
 //! In: the bytes of a file. Out: the first frame. These decoders return a whole picture at once, so `cancel` is called before and
 //! after, not within.
@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use image::codecs::bmp::BmpDecoder;
 use image::codecs::gif::GifDecoder;
-use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageError, Limits};
 
 use crate::error::CodecError;
@@ -21,7 +20,7 @@ use crate::options::{Mode, Target};
 /// Memory for tables and chunks, besides pixels.
 const WORK_BYTES: u64 = 32 << 20;
 
-/// Decodes a whole file of one of the three formats.
+/// Decodes a whole file of one of the two formats.
 pub(crate) fn decode(bytes: &[u8], format: Format, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let options = target.options;
     // These decoders have panicked on odd files, and a bad file must not end a thread. No code of the caller runs inside, and a
@@ -49,12 +48,8 @@ fn decode_or_panic(bytes: &[u8], format: Format, target: &mut Target<'_, '_>) ->
             }
             read(decoder, format, target)
         }
-        _ if is_mask && format == Format::Gif => {
-            Err(CodecError::unsupported(format, "masks; store masks as grey or palette PNG"))
-        }
-        _ if is_mask => Err(CodecError::NotAMask { format, found: "RGB colour" }),
-        Format::Gif => read(GifDecoder::new(source).map_err(convert)?, format, target),
-        _ => read(WebPDecoder::new(source).map_err(convert)?, format, target),
+        _ if is_mask => Err(CodecError::unsupported(format, "masks; store masks as grey or palette PNG")),
+        _ => read(GifDecoder::new(source).map_err(convert)?, format, target),
     }
 }
 

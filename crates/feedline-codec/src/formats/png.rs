@@ -2,6 +2,8 @@
 //!
 //! In: the bytes of a file. Out: rows; `cancel` is called every few hundred KB. Checksums are verified. Text and colour profiles
 //! are skipped unread, because they are compressed and could be of any size.
+//!
+//! A part of a file is read only down to its last row. `png_plain.rs` reads parts of the usual files faster.
 
 use std::io::{self, Cursor};
 
@@ -10,8 +12,10 @@ use png::{BitDepth, ColorType, Decoder, DecodingError, InterlaceInfo, Limits, Re
 use crate::error::CodecError;
 use crate::format::Format;
 use crate::formats::colour::{self, Layout};
+use crate::formats::png_plain;
 use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
+use crate::rect::Rect;
 
 /// Bytes of output between two calls of `cancel`.
 const STRIP_BYTES: usize = 256 << 10;
@@ -23,6 +27,33 @@ type PngReader<'b> = Reader<Cursor<&'b [u8]>>;
 
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+    let (mut reader, rows) = open(bytes, target)?;
+    if reader.info().interlaced {
+        decode_interlaced(&mut reader, rows, target)?;
+    } else {
+        decode_rows(&mut reader, rows, Rect::whole(target.width, target.height), target)?;
+    }
+    // Verifies what follows the last row, above all its checksum.
+    reader.read_row(&mut []).map(|_| ()).map_err(error)
+}
+
+/// Decodes the part of a file that contains a crop. Returns the part.
+pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+    if let Some(layout) = png_plain::layout(bytes, target.width) {
+        png_plain::decode_part(bytes, layout, crop, target)?;
+        return Ok(crop);
+    }
+    let (mut reader, rows) = open(bytes, target)?;
+    if reader.info().interlaced {
+        decode_interlaced(&mut reader, rows, target)?;
+        return Ok(Rect::whole(target.width, target.height));
+    }
+    decode_rows(&mut reader, rows, crop, target)?;
+    Ok(crop)
+}
+
+/// Reads the header.
+fn open<'b>(bytes: &'b [u8], target: &Target<'_, '_>) -> Result<(PngReader<'b>, Rows), CodecError> {
     let mode = target.options.mode;
     // A pixel has at most eight bytes, and the decoder holds a few rows.
     let limits = Limits { bytes: WORK_BYTES.saturating_add((target.width as usize).saturating_mul(32)) };
@@ -40,7 +71,7 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
     } else {
         Transformations::EXPAND | Transformations::STRIP_16
     });
-    let mut reader = decoder.read_info().map_err(error)?;
+    let reader = decoder.read_info().map_err(error)?;
     target.check_size(Format::Png, reader.info().width, reader.info().height)?;
 
     let (colour, depth) = reader.output_color_type();
@@ -55,30 +86,46 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
         mode,
         stored_bytes: reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?,
     };
-    if reader.info().interlaced {
-        decode_interlaced(&mut reader, rows, target)?;
-    } else {
-        decode_rows(&mut reader, rows, target)?;
-    }
-    // Verifies what follows the last row, above all its checksum.
-    reader.read_row(&mut []).map(|_| ()).map_err(error)
+    Ok((reader, rows))
 }
 
-fn decode_rows(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+/// Writes a part of the picture.
+fn decode_rows(
+    reader: &mut PngReader<'_>,
+    rows: Rows,
+    part: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<(), CodecError> {
     let options = target.options;
-    let row_bytes = target.width as usize * usize::from(options.mode.channels());
-    let rows_per_strip = (STRIP_BYTES / row_bytes).max(1);
+    let channels = usize::from(options.mode.channels());
+    let (full_row, columns) =
+        (target.width as usize * channels, part.left as usize * channels..part.right() as usize * channels);
+    let is_whole_row = columns.len() == full_row;
+    let rows_per_strip = (STRIP_BYTES / full_row).max(1);
     with_scratch(|scratch| {
-        let stored = grow(scratch, rows.stored_bytes as u64)?;
-        for (y, row) in target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes).enumerate() {
+        // A row as it is stored, then the same row converted.
+        let (stored, converted) = grow(scratch, (rows.stored_bytes + full_row) as u64)?.split_at_mut(rows.stored_bytes);
+        let mut pixels = target.pixels(part.width, part.height)?.chunks_exact_mut(columns.len());
+        for y in 0..part.bottom() as usize {
             if y.is_multiple_of(rows_per_strip) {
                 options.check_cancel()?;
             }
-            if rows.need_no_change() {
-                reader.read_row(row).map_err(error)?;
-            } else {
+            // Rows above the part are read too, because a row may be stored as its difference from the one above.
+            let row = if y < part.top as usize { None } else { pixels.next() };
+            let Some(row) = row else {
                 reader.read_row(stored).map_err(error)?;
+                continue;
+            };
+            if is_whole_row && rows.need_no_change() {
+                reader.read_row(row).map_err(error)?;
+                continue;
+            }
+            reader.read_row(stored).map_err(error)?;
+            if is_whole_row {
                 rows.convert(stored, row);
+            } else {
+                rows.convert(stored, converted);
+                row.copy_from_slice(&converted[columns.clone()]);
             }
         }
         Ok(())
@@ -150,7 +197,7 @@ fn unpack(stored: &[u8], bits: usize, row: &mut [u8]) {
     }
 }
 
-fn check_mask(stored: ColorType) -> Result<(), CodecError> {
+pub(super) fn check_mask(stored: ColorType) -> Result<(), CodecError> {
     let found = match stored {
         ColorType::Grayscale | ColorType::Indexed => return Ok(()),
         ColorType::GrayscaleAlpha => "grey with alpha",
@@ -160,7 +207,7 @@ fn check_mask(stored: ColorType) -> Result<(), CodecError> {
     Err(CodecError::NotAMask { format: Format::Png, found })
 }
 
-fn error(error: DecodingError) -> CodecError {
+pub(super) fn error(error: DecodingError) -> CodecError {
     match error {
         DecodingError::IoError(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => {
             CodecError::truncated(Format::Png, "the last chunk is incomplete")

@@ -4,9 +4,11 @@
 
 mod pnm;
 mod read;
+mod webp;
 
 pub(crate) use pnm::Pnm;
 pub use read::read_header;
+pub(crate) use webp::WebPFrame;
 
 use crate::format::Format;
 use crate::orientation::Orientation;
@@ -24,8 +26,8 @@ pub struct Header {
     pub height: u32,
     /// From EXIF. [`Orientation::IDENTITY`] if there is none.
     pub orientation: Orientation,
-    /// Whether the file holds several passes over the whole picture (progressive JPEG, interlaced PNG).
-    pub is_progressive: bool,
+    /// Whether the decoder holds the whole picture, also for a part of it: progressive JPEG, interlaced PNG, lossless WebP.
+    pub needs_whole: bool,
 }
 
 impl Header {
@@ -51,17 +53,19 @@ impl Header {
         let area = u64::from(self.width) * u64::from(self.height);
         let part = match self.format {
             // Whole MCUs, plus the neighbours that affect its edges.
-            Format::Jpeg => area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64)),
+            Format::Jpeg | Format::WebP => {
+                area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64))
+            }
+            Format::Png if !self.needs_whole => u64::from(crop.width).saturating_mul(u64::from(crop.height)),
             _ => area,
         };
         let pixels = part.saturating_mul(channels.into());
         let extra = match self.format {
-            // All coefficients are held: two bytes each, for up to three full components.
-            Format::Jpeg if self.is_progressive => area.saturating_mul(6),
-            Format::Png if self.is_progressive => area.saturating_mul(4),
+            // JPEG: all coefficients, two bytes each, for up to three full components. WebP: four bytes a pixel, and tables.
+            Format::Jpeg | Format::WebP if self.needs_whole => area.saturating_mul(6),
+            Format::Png if self.needs_whole => area.saturating_mul(4),
             // Rows go straight to their place.
-            Format::Jpeg | Format::Png | Format::Pnm => 0,
-            Format::WebP => area.saturating_mul(6),
+            Format::Jpeg | Format::Png | Format::Pnm | Format::WebP => 0,
             Format::Bmp | Format::Gif => area.saturating_mul(5),
         };
         let oriented = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };

@@ -54,7 +54,7 @@ impl Pnm {
     /// The general header.
     pub(crate) fn header(&self) -> Header {
         let Self { width, height, .. } = *self;
-        Header { format: Format::Pnm, width, height, orientation: Orientation::IDENTITY, is_progressive: false }
+        Header { format: Format::Pnm, width, height, orientation: Orientation::IDENTITY, needs_whole: false }
     }
 
     fn row_bytes(&self) -> u64 {

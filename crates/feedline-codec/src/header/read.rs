@@ -6,6 +6,7 @@
 //!
 //! Always true: `width` and `height` are not zero.
 
+use super::webp::WebP;
 use super::{Header, Pnm};
 use crate::error::CodecError;
 use crate::format::Format;
@@ -14,18 +15,21 @@ use crate::orientation::Orientation;
 /// Reads format, size and orientation.
 pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
     let format = sniff(bytes)?;
-    let mut is_progressive = false;
+    let mut needs_whole = false;
     let found = match format {
         Format::Jpeg => jpeg(bytes)?.map(|(found, progressive)| {
-            is_progressive = progressive;
+            needs_whole = progressive;
             found
         }),
         Format::Png => {
             // Byte 28 is the interlace method in IHDR, which is always the first chunk.
-            is_progressive = bytes.get(28) == Some(&1);
+            needs_whole = bytes.get(28) == Some(&1);
             png(bytes)
         }
-        Format::WebP => webp(bytes),
+        Format::WebP => WebP::read(bytes).map(|file| {
+            needs_whole = file.is_lossless;
+            (file.width, file.height, file.exif)
+        }),
         Format::Bmp => bmp(bytes),
         Format::Pnm => Pnm::read(bytes).map(|pixels| (pixels.header().width, pixels.header().height, None)),
         Format::Gif => Some((u16_le(bytes, 6), u16_le(bytes, 8), None)).and_then(all),
@@ -36,7 +40,7 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
         return Err(CodecError::damaged(format, format!("the size is {width} x {height}")));
     }
     let orientation = exif.map_or(Orientation::IDENTITY, Orientation::from_tiff);
-    Ok(Header { format, width, height, orientation, is_progressive })
+    Ok(Header { format, width, height, orientation, needs_whole })
 }
 
 /// Width, height and the EXIF block.
@@ -113,34 +117,6 @@ fn png(bytes: &[u8]) -> Option<HeaderFields<'_>> {
         at = end.checked_add(4)?;
     }
     Some((width, height, None))
-}
-
-fn webp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
-    match bytes.get(12..16)? {
-        // Key frame: three bytes of tag, three of start code, then 14 bits each.
-        b"VP8 " => Some((u16_le(bytes, 26)? & 0x3fff, u16_le(bytes, 28)? & 0x3fff, None)),
-        b"VP8L" => {
-            // Lossless: after a signature byte, 14 bits each of width and height, minus one.
-            let bits = u32_le(bytes, 21)?;
-            Some(((bits & 0x3fff) + 1, ((bits >> 14) & 0x3fff) + 1, None))
-        }
-        b"VP8X" => {
-            // Extended: 24 bits each of width and height, minus one, at bytes 24 and 27.
-            let width = (u32_le(bytes, 24)? & 0x00ff_ffff) + 1;
-            let height = (u32_le(bytes, 26)? >> 8) + 1;
-            let mut at = 12_usize;
-            while let (Some(kind), Some(length)) = (bytes.get(at..at.checked_add(4)?), u32_le(bytes, at + 4)) {
-                let end = at.checked_add(8)?.checked_add(length as usize)?;
-                if kind == b"EXIF" {
-                    return Some((width, height, bytes.get(at + 8..end)));
-                }
-                // RIFF pads chunks to even length.
-                at = end.checked_add(length as usize % 2)?;
-            }
-            Some((width, height, None))
-        }
-        _ => None,
-    }
 }
 
 fn bmp(bytes: &[u8]) -> Option<HeaderFields<'_>> {

@@ -107,7 +107,7 @@ impl JpegIndex {
     /// What it says of the picture.
     pub(super) fn header(&self) -> Header {
         let JpegFrame { width, height, .. } = self.frame;
-        Header { format: Format::Jpeg, width, height, orientation: self.orientation, is_progressive: false }
+        Header { format: Format::Jpeg, width, height, orientation: self.orientation, needs_whole: false }
     }
 
     /// Whether the header of the file is that of the indexed one. It cannot detect changes of the picture's data.

@@ -92,7 +92,7 @@ impl<'a> Trimmed<'a> {
         match &self.0 {
             TrimmedKind::Jpeg(jpeg) => {
                 let JpegFrame { width, height, .. } = *jpeg.frame;
-                Header { format: Format::Jpeg, width, height, orientation: jpeg.orientation, is_progressive: false }
+                Header { format: Format::Jpeg, width, height, orientation: jpeg.orientation, needs_whole: false }
             }
             TrimmedKind::Pixels { whole, .. } => whole.header(),
         }

@@ -5,9 +5,10 @@
 use std::io::Cursor;
 
 use feedline_codec::{
-    CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, decode_into, encode_jpeg_as,
+    CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, WebPCoding, decode_into, encode_jpeg_as,
+    encode_webp, read_header,
 };
-use image::ImageEncoder;
+use png::{BitDepth, ColorType, Filter};
 
 pub(crate) const SIZES: [(u32, u32); 10] =
     [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
@@ -75,6 +76,49 @@ pub(crate) fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: 
     pixels
 }
 
+/// PNG files of a size, not interlaced: each colour, 8 and 16 bits, palettes, one filter for all rows and several.
+pub(crate) fn pngs(numbers: &mut Numbers, width: u32, height: u32) -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    let colours =
+        [(ColorType::Grayscale, 1), (ColorType::GrayscaleAlpha, 2), (ColorType::Rgb, 3), (ColorType::Rgba, 4)];
+    for (colour, channels) in colours {
+        let pixels = picture(numbers, width, height, channels);
+        let filters = [Filter::NoFilter, Filter::Sub, Filter::Up, Filter::Avg, Filter::Paeth, Filter::Adaptive];
+        files.extend(filters.map(|filter| filtered_png(&pixels, (width, height), colour, filter)));
+        let wide: Vec<u8> = pixels.iter().flat_map(|&value| [value, !value]).collect();
+        files.push(png_of(&wide, (width, height), (colour, BitDepth::Sixteen), |_| {}));
+    }
+    let palette: Vec<u8> = (0..=255).flat_map(|i: u8| [i, i.wrapping_mul(7), !i]).collect();
+    let pixels = numbers.bytes(width as usize * height as usize);
+    let with_palette = |info: &mut png::Info<'static>| info.palette = Some(palette.into());
+    files.push(png_of(&pixels, (width, height), (ColorType::Indexed, BitDepth::Eight), with_palette));
+    let bits = numbers.bytes(width.div_ceil(8) as usize * height as usize);
+    files.push(png_of(&bits, (width, height), (ColorType::Grayscale, BitDepth::One), |_| {}));
+    files
+}
+
+fn filtered_png(pixels: &[u8], (width, height): (u32, u32), colour: ColorType, filter: Filter) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_filter(filter);
+    let mut writer = encoder.write_header().unwrap();
+    writer.write_image_data(pixels).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// WebP files of a size: each coding, two qualities, and animations of one frame.
+pub(crate) fn webps(numbers: &mut Numbers, width: u32, height: u32) -> Vec<Vec<u8>> {
+    let pixels = picture(numbers, width, height, 3);
+    let codings = [WebPCoding::Lossless, WebPCoding::Lossy(30), WebPCoding::Lossy(95), WebPCoding::SimpleFilter(10)];
+    let mut files = codings.map(|coding| encode_webp(&pixels, width, height, coding).unwrap()).to_vec();
+    files.push(animated_webp((width + 7, height + 9), &files[0], 4, 2));
+    files.push(animated_webp((width + 4, height + 3), &files[1], 2, 0));
+    files
+}
+
 /// Calls `check` with a JPEG of each size, sampling and coding, and with a description of it.
 #[track_caller]
 pub(crate) fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Numbers, &str)) {
@@ -124,13 +168,33 @@ pub(crate) fn assert_near(left: &[u8], right: &[u8], most: u8) {
     assert!(worst <= most, "values differ by {worst}, more than {most}");
 }
 
+/// A lossless WebP, with an EXIF block if there is one.
 pub(crate) fn webp(pixels: &[u8], width: u32, height: u32, exif: Option<Vec<u8>>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
-    if let Some(exif) = exif {
-        encoder.set_exif_metadata(exif).unwrap();
-    }
-    encoder.write_image(pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
+    let bytes = encode_webp(pixels, width, height, WebPCoding::Lossless).unwrap();
+    let Some(exif) = exif else { return bytes };
+    let flags = [0x08, 0, 0, 0];
+    let header = [&flags, &(width - 1).to_le_bytes()[..3], &(height - 1).to_le_bytes()[..3]].concat();
+    riff(&[chunk("VP8X", &header), bytes[12..].to_vec(), chunk("EXIF", &exif)].concat())
+}
+
+/// An animated WebP of a size, whose only frame is another WebP, `left` and `top` pixels inside.
+pub(crate) fn animated_webp(size: (u32, u32), frame: &[u8], left: u32, top: u32) -> Vec<u8> {
+    let flags = [0x02, 0, 0, 0];
+    let header = [&flags, &(size.0 - 1).to_le_bytes()[..3], &(size.1 - 1).to_le_bytes()[..3]].concat();
+    let (width, height) = read_header(frame).map(|header| (header.width, header.height)).unwrap();
+    let place = [left / 2, top / 2, width - 1, height - 1, 100].map(u32::to_le_bytes);
+    let place: Vec<u8> = place.iter().flat_map(|number| &number[..3]).chain([&0]).copied().collect();
+    let content = [&place, &frame[12..]].concat();
+    riff(&[chunk("VP8X", &header), chunk("ANIM", &[9; 6]), chunk("ANMF", &content)].concat())
+}
+
+fn riff(chunks: &[u8]) -> Vec<u8> {
+    chunk("RIFF", &[b"WEBP", chunks].concat())
+}
+
+fn chunk(kind: &str, content: &[u8]) -> Vec<u8> {
+    let mut bytes = [kind.as_bytes(), &(content.len() as u32).to_le_bytes()[..], content].concat();
+    bytes.resize(bytes.len().next_multiple_of(2), 0);
     bytes
 }
 
