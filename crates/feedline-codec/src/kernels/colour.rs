@@ -7,6 +7,11 @@
 //! Always true: SIMD and scalar give the same bytes. All operations are rounded as IEEE 754 says, and none is fused except by
 //! `mul_add`, which rounds once on every processor.
 
+#![expect(
+    clippy::inline_always,
+    reason = "a function is compiled for the instructions of its caller only where it is inlined"
+)]
+
 use super::simd::Simd;
 use super::split::{join_row, split_row};
 
@@ -95,14 +100,15 @@ fn luma_sum_avx2(planes: [&[u8]; 3]) -> u32 {
     luma_sum_planes(planes)
 }
 
-// Always inlined, so that it is compiled for the instructions of its caller.
 #[inline(always)]
 fn change_planes(steps: &[ColourStep], [r, g, b]: [&mut [u8]; 3]) {
     for step in steps {
         match *step {
             ColourStep::Blend { level, factor } => {
                 for plane in [&mut *r, &mut *g, &mut *b] {
-                    plane.iter_mut().for_each(|value| *value = blend(*value, level, factor));
+                    for value in plane {
+                        *value = blend(*value, level, factor);
+                    }
                 }
             }
             ColourStep::Saturation { factor } => {

@@ -299,6 +299,7 @@ fn store_f32(vector: __m256, target: &mut [u8; 32]) {
 /// Bypasses the caches.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
+#[expect(clippy::cast_ptr_alignment, reason = "the assertion checks it")]
 fn stream_f32(vector: __m256, target: &mut [u8; 32]) {
     let target = target.as_mut_ptr().cast::<f32>();
     assert!(target.addr().is_multiple_of(size_of::<__m256>()), "the caller checks the alignment");

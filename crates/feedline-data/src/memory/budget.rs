@@ -13,20 +13,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use feedline_memory::{Condvar, Mutex, MutexGuard};
 
-use super::{Cancel, Cancelled, MachineShare, NoMemory};
+use super::{MachineShare, Working};
 
 /// The default budget if the machine's memory is unknown.
 const FALLBACK: u64 = 1_000_000_000;
 /// Upper limit of the default budget.
 const MAX_DEFAULT: u64 = 2_000_000_000;
-/// A first request for less is granted this much where memory is plenty, so that further requests need no lock.
-const MIN_GRANT: u64 = 64 << 10;
-/// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
-const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// A batch among all that use one budget. Within a run, the smaller one is needed sooner. Between runs, the older run comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,9 +45,9 @@ pub enum Patience {
 #[derive(Debug)]
 pub struct Budget {
     limit: Limit,
-    machine_memory: u64,
-    account: Mutex<Account>,
-    released: Condvar,
+    pub(super) machine_memory: u64,
+    pub(super) account: Mutex<Account>,
+    pub(super) released: Condvar,
 }
 
 /// The limit of a budget.
@@ -65,26 +60,26 @@ enum Limit {
 }
 
 #[derive(Debug, Default)]
-struct Account {
-    used: u64,
+pub(super) struct Account {
+    pub(super) used: u64,
     peak: u64,
     runs: u64,
-    tickets: u64,
+    pub(super) tickets: u64,
     /// The batch that the consumer of each run needs next.
     fronts: BTreeMap<u64, u64>,
     /// The samples that hold memory or wait for it, and whether they wait.
-    active: BTreeMap<Ticket, bool>,
+    pub(super) active: BTreeMap<Ticket, bool>,
     /// Number of threads that wait for bytes. Notifying a condition variable is a system call, even if nobody waits.
-    waiting: usize,
+    pub(super) waiting: usize,
 }
 
 /// A sample in preparation. Smaller is needed sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Ticket {
-    batch: BatchNeed,
-    slot: usize,
+pub(super) struct Ticket {
+    pub(super) batch: BatchNeed,
+    pub(super) slot: usize,
     /// A unique number, because a slot may be prepared twice.
-    number: u64,
+    pub(super) number: u64,
 }
 
 /// The numbers of a budget.
@@ -175,7 +170,7 @@ impl Budget {
     }
 
     /// Releases the lock and wakes all waiting threads.
-    fn wake(&self, account: MutexGuard<'_, Account>) {
+    pub(super) fn wake(&self, account: MutexGuard<'_, Account>) {
         let has_waiting = account.waiting > 0;
         // Waiters take the lock when they wake up, so it is released first. A thread counts as waiting before it releases the lock,
         // so none is missed.
@@ -188,7 +183,7 @@ impl Budget {
     /// Starts the preparation of the sample in `slot` of a batch.
     pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
         let ticket = Ticket { batch, slot, number: 0 };
-        Working { budget: Arc::clone(self), ticket, patience, granted: 0, consumed: 0 }
+        Working::new(Arc::clone(self), ticket, patience)
     }
 
     /// The account in numbers.
@@ -199,13 +194,13 @@ impl Budget {
 }
 
 impl Account {
-    fn take(&mut self, bytes: u64) {
+    pub(super) fn take(&mut self, bytes: u64) {
         self.used += bytes;
         self.peak = self.peak.max(self.used);
     }
 
     /// Whether the consumer of its run needs this batch next, or has needed it. True for a run without a front.
-    fn is_due(&self, need: BatchNeed) -> bool {
+    pub(super) fn is_due(&self, need: BatchNeed) -> bool {
         self.fronts.get(&need.run).is_none_or(|front| need.batch <= *front)
     }
 
@@ -218,7 +213,7 @@ impl Account {
         !self.active.range(..ticket).any(|(other, is_waiting)| *is_waiting && is_before(other))
     }
 
-    fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+    pub(super) fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
         let is_first_in_line = self.is_first_in_line(ticket);
         let fits = self.used.saturating_add(bytes) <= limit;
         let is_due = self.is_due(ticket.batch);
@@ -228,148 +223,23 @@ impl Account {
     }
 
     /// Whether so much is free that even a sample that is not urgent may take it.
-    fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+    pub(super) fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
         let is_first_in_line = self.is_first_in_line(ticket);
         is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
     /// Sets whether a sample waits.
-    fn set_waiting(&mut self, ticket: Ticket, is_waiting: bool) -> bool {
+    pub(super) fn set_waiting(&mut self, ticket: Ticket, is_waiting: bool) -> bool {
         let entry = self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped");
         std::mem::replace(entry, is_waiting)
-    }
-}
-
-/// The memory of one sample in preparation. Returned when dropped.
-///
-/// A sample that never needs memory never takes the lock. A small one takes it twice: its first grant covers its later requests.
-#[derive(Debug)]
-pub struct Working {
-    budget: Arc<Budget>,
-    /// The number is 0 until the sample requests memory.
-    ticket: Ticket,
-    patience: Patience,
-    granted: u64,
-    /// The used part of the grant.
-    consumed: u64,
-}
-
-impl Working {
-    /// Takes `bytes` more: from the grant, from free memory, or by waiting if the sample holds nothing yet. Returns how long it
-    /// waited.
-    pub(crate) fn reserve(&mut self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        let needed = self.consumed.saturating_add(bytes);
-        if needed <= self.granted {
-            self.consumed = needed;
-            return Ok(Duration::ZERO);
-        }
-        let budget = Arc::clone(&self.budget);
-        let (mut account, limit) = (budget.account.lock(), budget.limit());
-        self.register(&mut account);
-        let missing = needed - self.granted;
-        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, limit) {
-            return Err(NoMemory::NotNow { bytes: needed });
-        }
-        // A sample that holds memory must not wait: two such samples could wait for each other. It gives up and starts again
-        // with more.
-        if self.granted > 0 && !account.may_grant(self.ticket, missing, limit) {
-            return Err(NoMemory::NotNow { bytes: needed });
-        }
-        // The lock is still held. Otherwise another sample could take the free memory, and this one would wait while holding some.
-        let rounded = missing.max(MIN_GRANT);
-        let bytes = if account.has_spare(self.ticket, rounded, limit) { rounded } else { missing };
-        let waited = self.grant_from(&budget, account, bytes, cancel)?;
-        self.consumed = needed;
-        Ok(waited)
-    }
-
-    /// Waits until `bytes` more may be used, for [`Working::reserve`] to take. Returns how long it waited.
-    pub(crate) fn grant(&mut self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        cancel.check()?;
-        if bytes == 0 {
-            return Ok(Duration::ZERO);
-        }
-        let budget = Arc::clone(&self.budget);
-        let mut account = budget.account.lock();
-        self.register(&mut account);
-        self.grant_from(&budget, account, bytes, cancel)
-    }
-
-    /// Takes a place among the samples that hold memory or wait for it.
-    fn register(&mut self, account: &mut Account) {
-        if self.ticket.number == 0 {
-            account.tickets += 1;
-            self.ticket.number = account.tickets;
-            account.active.insert(self.ticket, false);
-        }
-    }
-
-    fn grant_from(
-        &mut self,
-        budget: &Budget,
-        mut account: MutexGuard<'_, Account>,
-        bytes: u64,
-        cancel: &Cancel,
-    ) -> Result<Duration, NoMemory> {
-        cancel.check()?;
-        if bytes > budget.machine_memory {
-            return Err(NoMemory::TooLarge { bytes, memory: budget.machine_memory });
-        }
-        let mut since = None;
-        while !account.may_grant(self.ticket, bytes, budget.limit()) {
-            if cancel.is_cancelled() {
-                account.set_waiting(self.ticket, false);
-                return Err(Cancelled.into());
-            }
-            let waited = since.get_or_insert_with(Instant::now).elapsed();
-            if waited >= CANCEL_POLL && !account.is_due(self.ticket.batch) {
-                account.set_waiting(self.ticket, false);
-                return Err(NoMemory::NotNow { bytes: self.granted + bytes });
-            }
-            if !account.set_waiting(self.ticket, true) {
-                // Another waiting sample may now be the one that runs alone.
-                budget.released.notify_all();
-            }
-            // With a time limit, because nothing notifies when the token is cancelled or when the limit of a shared budget
-            // changes.
-            account.waiting += 1;
-            budget.released.wait_for(&mut account, CANCEL_POLL);
-            account.waiting -= 1;
-        }
-        account.take(bytes);
-        account.set_waiting(self.ticket, false);
-        self.granted += bytes;
-        Ok(since.map(|since| since.elapsed()).unwrap_or_default())
-    }
-
-    /// Ends the preparation. `kept` bytes of the grant stay in use and belong to the batch.
-    pub(crate) fn end_keeping(mut self, kept: u64) {
-        // Kept bytes leave the grant but stay in `used`. If more is kept than was granted, the rest is added. `Drop` then
-        // returns only what is left of the grant.
-        let missing = kept.saturating_sub(self.granted);
-        self.granted = self.granted.saturating_sub(kept);
-        if missing > 0 {
-            self.budget.account.lock().take(missing);
-        }
-    }
-}
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        // Without a place it holds nothing.
-        if self.ticket.number == 0 {
-            return;
-        }
-        let mut account = self.budget.account.lock();
-        account.active.remove(&self.ticket);
-        account.used -= self.granted;
-        self.budget.wake(account);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Cancel, Cancelled, NoMemory};
+    use std::time::Duration;
 
     fn need(run: u64, batch: u64) -> BatchNeed {
         BatchNeed { run, batch }
