@@ -98,6 +98,8 @@ class WorkerEngine:
         self._process = os.getpid()
         self._starter = WorkerStarter(options.context, config)
         self.workers: list[WorkerProcess] = []
+        self.batch_bytes = 0
+        """The size of the batch that was put together last."""
         close_at_exit(self)
         try:
             for number in range(config.num_workers):
@@ -148,6 +150,11 @@ class WorkerEngine:
         return self._native
 
     @property
+    def is_of_parent(self) -> bool:
+        """Whether this process is a forked child of the one that started the workers."""
+        return os.getpid() != self._process
+
+    @property
     def wanted_ahead(self) -> int:
         """How many batches to request ahead of the consumer."""
         return self.native.wanted_ahead
@@ -179,6 +186,13 @@ class WorkerEngine:
             for number, index in lost:
                 self._replace(number, index)
 
+    def next_if_ready(self) -> Parts | None:
+        """Return the next requested batch if it is ready. A lost worker is left to :meth:`next`."""
+        try:
+            return self.native.next(0.0)
+        except SampleError as error:
+            self._raise(error)
+
     def call(self, name: str, argument: Any) -> None:
         """Call a function in every worker. Raise the first exception."""
         for number, worker in enumerate(self.workers):
@@ -205,7 +219,7 @@ class WorkerEngine:
         native, self._native = self._native, None
         workers, self.workers = self.workers, []
         # A forked child has neither the threads nor the workers. Freeing the engine would wait for them.
-        if os.getpid() != self._process:
+        if self.is_of_parent:
             _of_parent_process.append(native)
             return
         if self._metrics is not None:
@@ -228,6 +242,7 @@ class WorkerEngine:
         leaves, rest = parts
         arrays = [np.asarray(leaf) for leaf in leaves]
         others = [(slot, np.asarray(memory)) for slot, memory in rest]
+        self.batch_bytes = sum(array.nbytes for array in arrays) + sum(memory.nbytes for _, memory in others)
         if self._config.mode == "unit":
             return self._item(arrays, others)
         count = len(arrays[0]) if arrays else len(others)

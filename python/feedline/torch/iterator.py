@@ -9,7 +9,9 @@ As in torch, an exception of user code concerns one batch. ``__next__`` raises i
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader
 
 _MAX_REQUESTED = 4096
+_MAX_TAKEN, _MAX_TAKEN_BYTES = 16, 1 << 20
+"""Small batches that are ready are taken together: after each step of a trainer, the caches are cold."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A batch that raises an exception when its turn comes."""
+
+    error: Exception
+    is_batch: bool
+    """Whether the exception is that of a batch, or that of the engine."""
 
 
 class EpochIterator(_BaseDataLoaderIter):
@@ -121,6 +134,7 @@ class WorkerIterator(EpochIterator):
     _engine: WorkerEngine | None = None
     _processes: list[BaseProcess] = []  # noqa: RUF012 (replaced, never changed)
     _feed: Feed
+    _taken: deque[Any]
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch. Workers start at once."""
@@ -132,6 +146,7 @@ class WorkerIterator(EpochIterator):
     def _start_feed(self) -> None:
         self._error: Exception | None = None
         self._requested, self._has_more = 0, True
+        self._taken: deque[Any] = deque()
         # Workers that stay keep the mode in which they started.
         mode = self._loader._mode if self._engine is None else self._engine.mode
         self._feed = self._loader._feed(self._progress, mode)
@@ -178,7 +193,8 @@ class WorkerIterator(EpochIterator):
             return
         limit, is_fixed = start.batches_ahead(self._loader)
         if self._engine is not None and not is_fixed:
-            limit = min(max(limit, self._engine.wanted_ahead + 1), _MAX_REQUESTED)
+            # Batches that were taken from the engine are not in its queue any more.
+            limit = min(max(limit, self._engine.wanted_ahead + 1) + len(self._taken), _MAX_REQUESTED)
         try:
             while self._has_more and self._requested < limit:
                 self._has_more = self._feed.request_next(self._start)
@@ -191,21 +207,53 @@ class WorkerIterator(EpochIterator):
 
     def _make_next(self) -> Any:
         while True:
-            self._fill()
-            if self._requested == 0 or self._engine is None:
-                raise self._error or StopIteration
-            parts = self._engine.next()
+            # In a forked child the engine says that this iterator belongs to its parent.
+            if not self._taken or (self._engine is not None and self._engine.is_of_parent):
+                self._take()
+            data = self._taken.popleft()
             self._requested -= 1
             try:
-                accepted = self._feed.accept(self._engine.assembled(parts))
+                if isinstance(data, _Failure):
+                    raise data.error
+                accepted = self._feed.accept(data)
             except Exception:
-                self._feed.fail()
-                self._count_batch()
+                if not isinstance(data, _Failure) or data.is_batch:
+                    self._feed.fail()
+                    self._count_batch()
                 raise
-            # Again, so that workers do not wait while the trainer works.
-            self._fill()
+            if not self._taken:
+                # Workers must not wait while the trainer works.
+                self._fill()
             if accepted:
                 return accepted[0]
+
+    def _take(self) -> None:
+        """Wait for the next batch, and take further ones that are ready."""
+        self._fill()
+        if self._requested == 0 or self._engine is None:
+            raise self._error or StopIteration
+        engine = self._engine
+        self._taken.append(self._assembled(engine.next()))
+        # A limit of the user counts every batch that was requested.
+        if start.batches_ahead(self._loader)[1]:
+            return
+        most = min(_MAX_TAKEN, _MAX_TAKEN_BYTES // max(engine.batch_bytes, 1), self._requested)
+        while len(self._taken) < most:
+            try:
+                parts = engine.next_if_ready()
+            except Exception as error:
+                self._taken.append(_Failure(error, is_batch=False))
+                return
+            if parts is None:
+                return
+            self._taken.append(self._assembled(parts))
+
+    def _assembled(self, parts: Any) -> Any:
+        assert self._engine is not None, "it gave the parts"
+        try:
+            return self._engine.assembled(parts)
+        except Exception as error:
+            return _Failure(error, is_batch=True)
 
     def _next_data(self) -> Any:
         try:
@@ -242,6 +290,7 @@ class WorkerIterator(EpochIterator):
         self._processes = self._workers
         engine, self._engine = self._engine, None
         self._has_more, self._requested = False, 0
+        self._taken = deque()
         if engine is not None:
             engine.close()
 
