@@ -67,6 +67,24 @@ def test_a_registered_collate_function_makes_every_batch(
     assert list(loader) == [expected] * 12
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("kind", [torch.Tensor, Plain])
+def test_workers_that_are_not_forked_know_registered_collate_functions(
+    kind: Any, method: str, registry: dict[Any, Any]
+) -> None:
+    registry[kind] = counted
+    del registry[float]
+    loader = ours(Calls(SAMPLES[kind], 8), 1, batch_size=2, multiprocessing_context=method)
+    assert list(loader) == [("own", 2)] * 4
+    loader = ours(Calls(float, 4), 1, batch_size=2, multiprocessing_context=method, collate_fn=collate_default)
+    with pytest.raises(TypeError, match="default_collate"):
+        list(loader)
+
+
+def collate_default(batch: list[Any]) -> Any:
+    return torch.utils.data.default_collate(batch)
+
+
 def test_a_registered_collate_function_makes_the_batches_of_native_datasets(registry: dict[Any, Any]) -> None:
     registry[torch.Tensor] = counted
     assert list(ours(TensorDataset(torch.arange(8)), 2, batch_size=4)) == [[("own", 4)]] * 2

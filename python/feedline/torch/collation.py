@@ -6,7 +6,7 @@ puts arrays together itself, which is right only as long as the registry says no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,21 +27,26 @@ _ASSEMBLED = (torch.Tensor, np.ndarray, np.bool_, np.number, bool, int, float, d
 """Feedline assembles batches of these types, and of named tuples, without ``default_collate``."""
 
 
-def is_extended() -> bool:
-    """Return whether the program changed the registry."""
-    return any(True for _ in _changed_types())
+def extension() -> dict[Any, Any]:
+    """Return what the program changed: functions by type, and ``None`` for types that it removed."""
+    registry = torch_collate.default_collate_fn_map
+    keys = {**_TORCH_FUNCTIONS, **registry}
+    return {key: registry.get(key) for key in keys if registry.get(key) is not _TORCH_FUNCTIONS.get(key)}
+
+
+def extend(functions: Mapping[Any, Any]) -> None:
+    """Make the same changes in this process."""
+    for key, function in functions.items():
+        if function is None:
+            torch_collate.default_collate_fn_map.pop(key, None)
+        else:
+            torch_collate.default_collate_fn_map[key] = function
 
 
 def concerns_assembled_types() -> bool:
     """Return whether the program changed the registry for types that Feedline assembles."""
+    kinds = (kind for key in extension() for kind in (key if isinstance(key, tuple) else (key,)))
     return any(
         issubclass(kind, (tuple, np.generic)) or any(issubclass(assembled, kind) for assembled in _ASSEMBLED)
-        for kind in _changed_types()
+        for kind in kinds
     )
-
-
-def _changed_types() -> Iterator[type]:
-    registry = torch_collate.default_collate_fn_map
-    for key in {**_TORCH_FUNCTIONS, **registry}:
-        if registry.get(key) is not _TORCH_FUNCTIONS.get(key):
-            yield from key if isinstance(key, tuple) else (key,)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +32,35 @@ _MAX_TAKEN, _MAX_TAKEN_BYTES = 16, 1 << 20
 """Small batches that are ready are taken together: after each step of a trainer, the caches are cold."""
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """A batch that raises an exception when its turn comes."""
+class _Taken:
+    """A batch that was taken from the engine. Its exception, if it has one, is raised when its turn comes."""
 
-    error: Exception
-    is_batch: bool
-    """Whether the exception is that of a batch, or that of the engine."""
+    def __init__(self, parts: Any, error: Exception | None = None) -> None:
+        """Hold the parts of a batch, or an exception of the engine."""
+        self._parts, self._data, self._error = parts, None, error
+        self.is_batch = error is None
+        self._is_assembled = not self.is_batch
+
+    def assemble(self, engine: WorkerEngine) -> None:
+        """Put the parts together. After an interrupt this begins again."""
+        if self._is_assembled:
+            return
+        try:
+            self._data = engine.assembled(self._parts)
+        except Exception as error:
+            self._error = error
+        self._parts, self._is_assembled = None, True
+
+    def result(self) -> Any:
+        """Return the batch, or raise its exception."""
+        if self._error is not None:
+            # The traceback refers to this object.
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error
+        return self._data
 
 
 class EpochIterator(_BaseDataLoaderIter):
@@ -134,7 +155,7 @@ class WorkerIterator(EpochIterator):
     _engine: WorkerEngine | None = None
     _processes: list[BaseProcess] = []  # noqa: RUF012 (replaced, never changed)
     _feed: Feed
-    _taken: deque[Any]
+    _taken: deque[_Taken]
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch. Workers start at once."""
@@ -146,12 +167,14 @@ class WorkerIterator(EpochIterator):
     def _start_feed(self) -> None:
         self._error: Exception | None = None
         self._requested, self._has_more = 0, True
-        self._taken: deque[Any] = deque()
+        self._taken: deque[_Taken] = deque()
         # Workers that stay keep the mode in which they started.
         mode = self._loader._mode if self._engine is None else self._engine.mode
         self._feed = self._loader._feed(self._progress, mode)
         self._feed.skip(self._progress.to_skip)
         self._fill()
+        if self._error is not None and self._requested == 0:
+            raise self._error
 
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         """Begin the next epoch with the same workers."""
@@ -200,24 +223,24 @@ class WorkerIterator(EpochIterator):
                 self._has_more = self._feed.request_next(self._start)
                 self._requested += self._has_more
         except Exception as error:
-            self._has_more = False
-            if self._requested == 0:
-                raise
-            self._error = error
+            self._has_more, self._error = False, error
 
     def _make_next(self) -> Any:
         while True:
-            # In a forked child the engine says that this iterator belongs to its parent.
-            if not self._taken or (self._engine is not None and self._engine.is_of_parent):
+            engine = self._engine
+            if engine is not None and engine.is_of_parent:
+                engine.next()  # It raises: this iterator belongs to the parent.
+            if not self._taken:
                 self._take()
-            data = self._taken.popleft()
-            self._requested -= 1
+            if engine := self._engine:
+                self._taken[0].assemble(engine)
+            taken = self._taken.popleft()
+            # The engine repeats its own errors, so its batch is still requested.
+            self._requested -= taken.is_batch
             try:
-                if isinstance(data, _Failure):
-                    raise data.error
-                accepted = self._feed.accept(data)
+                accepted = self._feed.accept(taken.result())
             except Exception:
-                if not isinstance(data, _Failure) or data.is_batch:
+                if taken.is_batch:
                     self._feed.fail()
                     self._count_batch()
                 raise
@@ -229,31 +252,29 @@ class WorkerIterator(EpochIterator):
 
     def _take(self) -> None:
         """Wait for the next batch, and take further ones that are ready."""
-        self._fill()
-        if self._requested == 0 or self._engine is None:
-            raise self._error or StopIteration
+        if self._requested == 0:
+            self._fill()
         engine = self._engine
-        self._taken.append(self._assembled(engine.next()))
+        if self._requested == 0 or engine is None:
+            raise self._error or StopIteration
+        self._taken.append(_Taken(engine.next()))
+        self._taken[0].assemble(engine)
         # A limit of the user counts every batch that was requested.
         if start.batches_ahead(self._loader)[1]:
             return
-        most = min(_MAX_TAKEN, _MAX_TAKEN_BYTES // max(engine.batch_bytes, 1), self._requested)
-        while len(self._taken) < most:
+        size = engine.batch_bytes
+        while len(self._taken) < min(_MAX_TAKEN, self._requested) and size + engine.batch_bytes <= _MAX_TAKEN_BYTES:
             try:
                 parts = engine.next_if_ready()
             except Exception as error:
-                self._taken.append(_Failure(error, is_batch=False))
+                self._taken.append(_Taken(None, error))
                 return
             if parts is None:
-                return
-            self._taken.append(self._assembled(parts))
-
-    def _assembled(self, parts: Any) -> Any:
-        assert self._engine is not None, "it gave the parts"
-        try:
-            return self._engine.assembled(parts)
-        except Exception as error:
-            return _Failure(error, is_batch=True)
+                break
+            self._taken.append(_Taken(parts))
+            self._taken[-1].assemble(engine)
+            size += engine.batch_bytes
+        self._fill()
 
     def _next_data(self) -> Any:
         try:

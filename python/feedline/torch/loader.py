@@ -306,10 +306,7 @@ class DataLoader(TorchDataLoader[T_co]):
         else:
             saved, is_left = parts.get("sampler"), self._shared.has_left_sampler
             sampler = SamplerProgress(self._index_sampler, generators_of(self), saved, is_left=is_left)
-        length = None if self._is_iterable else length_of(self._index_sampler)
-        progress = EpochProgress(
-            epoch, received, sampler, iterable, draws, parts.get("start"), parts.get("shared"), length
-        )
+        progress = EpochProgress(epoch, received, sampler, iterable, draws, parts.get("start"), parts.get("shared"))
         self._shared.place.follow(progress)
         return progress
 
@@ -319,6 +316,8 @@ class DataLoader(TorchDataLoader[T_co]):
             # If the epoch is left early, the sampler stays there.
             self._shared.has_left_sampler = progress.sampler.is_position
         # A trainer that knows the length does not ask for more. Its state must not be that of an epoch without batches.
+        if progress.length is None:
+            progress.length = UNKNOWN_LENGTH if self._is_iterable else length_of(self._index_sampler)
         if progress.received == progress.length:
             self._end_epoch(progress)
 

@@ -28,10 +28,9 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
-from feedline.torch.worker.main import WorkerConfig, run_failed_worker, run_worker
-from feedline.torch.worker.packing import PackedConfig, ReceivedConfig
+from feedline.torch.worker.main import WorkerConfig, run_worker
+from feedline.torch.worker.packing import PackedConfig
+from feedline.torch.worker.received import run_received_worker
 
 _PRELOAD = ["feedline.torch.worker.preload"]
 _TERMINATE_SECONDS = 2.0
@@ -91,7 +90,7 @@ class WorkerStarter:
 
     def _spawn(self, worker_id: int, theirs: socket.socket) -> BaseProcess:
         name = _name_of(worker_id)
-        process = self._process(name, _run_received, (self._packed, worker_id, theirs))
+        process = self._process(name, run_received_worker, (self._packed, worker_id, theirs))
         if self._context.get_start_method() == "forkserver":
             _preload_in_server(self._context)
         with _without_main_script(name):
@@ -105,7 +104,7 @@ class WorkerStarter:
 
 
 def _name_of(worker_id: int) -> str:
-    """Return a name for the process of a worker. No other process has it."""
+    """Return a name for the process of a worker. No other worker of this program has it."""
     return f"feedline-worker-{worker_id}-{next(_started)}"
 
 
@@ -170,14 +169,6 @@ def _close_parent_ends() -> None:
                 os.close(int(name))
         except OSError:  # The descriptor of the listing itself.
             continue
-
-
-def _run_received(received: ReceivedConfig, worker_id: int, theirs: socket.socket) -> None:
-    try:
-        config = replace(received.load(), worker_id=worker_id)
-    except Exception:
-        run_failed_worker(theirs, ExceptionWrapper(where=f"in DataLoader worker process {worker_id}"))
-    run_worker(theirs, config)
 
 
 def _preload_in_server(context: BaseContext) -> None:

@@ -25,14 +25,15 @@ class EpochProgress:
         draws: TorchDraws | None = None,
         start: int | None = None,
         shared: dict[str, Any] | None = None,
-        length: int | None = None,
     ) -> None:
-        """``received`` of ``length`` batches were delivered before. ``draws`` are those of ``seeding="torch"``.
+        """``received`` batches were delivered before. ``draws`` are those of ``seeding="torch"``.
 
         ``start`` is the position from which on ranks divide the epoch, if it is not 0. ``shared`` is the place at the
         start in samples that jobs share.
         """
-        self.shared, self.length = shared, length
+        self.shared = shared
+        self.length: int | None = None
+        """The number of batches. Known from the first batch on: a sampler may choose its batches when it begins."""
         self.epoch, self.received, self.start = epoch, received, start
         self.sampler, self.iterable, self.draws = sampler, iterable, draws
 

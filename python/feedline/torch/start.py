@@ -13,6 +13,7 @@ from torch.utils.data.dataloader import _get_distributed_settings, _sharding_wor
 
 from feedline import _feedline
 from feedline.policy import Substitute
+from feedline.torch import collation
 from feedline.torch.engine import EngineOptions, WorkerEngine
 from feedline.torch.length import UNKNOWN_LENGTH, length_of
 from feedline.torch.processes import choose_context
@@ -53,6 +54,7 @@ def start_engine(loader: DataLoader[Any], batch_size: int, base_seed: int, share
         shared_seed=shared_seed,
         seed=seed,
         failures_are_values=not isinstance(loader.on_error, Substitute),
+        collate_functions=collation.extension(),
     )
     ahead, is_fixed = batches_ahead(loader)
     options = EngineOptions(

@@ -16,7 +16,8 @@ use crate::kernels::normalize::{Affine, Number, NumberKind};
 /// Pixels in a step of the plane kernels.
 const PIXELS: usize = 16;
 
-/// From this size of a plane on streaming stores pay off, which do not read the target first.
+/// From this size of a plane's row on streaming stores pay off, which do not read the target first. A picture without gaps is one
+/// row.
 const MIN_STREAMED: usize = 64 << 10;
 
 /// `SPLIT[channel][part]` picks the bytes of one channel out of the three parts of 16 pixels of RGB.

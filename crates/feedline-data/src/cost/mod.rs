@@ -42,9 +42,10 @@ use feedline_order::SampleRequest;
 
 /// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as outliers.
 const OUTLIER_SHARE: f64 = 0.1;
-/// The table of single samples is created at the first sample that is slower than this. From then on all samples are recorded,
-/// unless the average sample is quick. Then only samples that were slower than this are, because recording takes time, too.
+/// The table of single samples is created at the first sample that is slower than this. From then on all samples are recorded.
 const RECORDED_FROM: Duration = Duration::from_micros(200);
+/// If the average sample is quicker than this, only samples that once took longer than `RECORDED_FROM` are recorded, because
+/// recording takes time, too.
 const QUICK: Duration = Duration::from_micros(50);
 /// Of fast samples one in this many is compared with its prediction, because predicting takes time too.
 const COMPARED_EVERY: u64 = 16;
@@ -139,14 +140,13 @@ impl Costs {
             return;
         }
         let table = self.table.get_or_init(|| Table::for_samples(work.samples(), columns(work)));
-        let usual = self.sample.get();
-        let is_quick = !usual.is_zero() && usual < QUICK;
+        let is_quick = self.is_quick();
         if is_quick && total < RECORDED_FROM && table.is_none() {
             return;
         }
         let Some(row) = work.row_of(request.id) else { return };
         // A sample that was slow by chance must be able to become quick again.
-        let was_slow = || table.as_ref().is_some_and(|table| (0..self.stages.len()).any(|stage| table.has(row, stage)));
+        let was_slow = || table.as_ref().is_some_and(|table| (0..columns(work)).any(|column| table.has(row, column)));
         if is_quick && total < RECORDED_FROM && !was_slow() {
             return;
         }
@@ -164,6 +164,12 @@ impl Costs {
         }
     }
 
+    /// Whether the average sample is quick.
+    fn is_quick(&self) -> bool {
+        let usual = self.sample.get();
+        !usual.is_zero() && usual < QUICK
+    }
+
     /// Whether sizes would help to predict unseen samples.
     pub fn wants_sizes(&self, work: &dyn Workload) -> bool {
         matches!(self.table.get(), Some(Some(_))) && work.samples() <= MAX_SIZES && !work.has_sizes()
@@ -177,7 +183,8 @@ impl Costs {
     /// The sum over the stages of a sample, each with its work.
     fn sum(&self, work: &dyn Workload, request: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
         let row = work.row_of(request.id);
-        let size = row.map_or(Size::default(), |row| work.size_of(row));
+        // The models know only the time in which samples were not quick.
+        let size = row.filter(|_| !self.is_quick()).map_or(Size::default(), |row| work.size_of(row));
         let recorded = self.table.get().and_then(Option::as_ref).zip(row);
         let of_stage = |(number, stage): (usize, &Stage)| {
             let work_hint = work_hint(number);

@@ -316,6 +316,25 @@ mod tests {
     }
 
     #[test]
+    fn small_requests_share_a_grant_and_return_all_of_it() {
+        let budget = Budget::new(1 << 20);
+        let cancel = Cancel::default();
+        let mut small = budget.begin(need(0, 0), 0, Patience::Waits);
+        small.reserve(100, &cancel).unwrap();
+        let granted = budget.snapshot().used;
+        assert!(granted > 100, "more than requested, because memory is plenty");
+        small.reserve(200, &cancel).unwrap();
+        assert_eq!(budget.snapshot().used, granted, "the second request is part of the grant");
+        small.end_keeping(300);
+        assert_eq!(budget.snapshot().used, 300);
+        let mut large = budget.begin(need(0, 0), 1, Patience::Waits);
+        large.reserve(900_000, &cancel).unwrap();
+        let mut last = budget.begin(need(0, 0), 2, Patience::Waits);
+        last.reserve(100, &cancel).unwrap();
+        assert_eq!(budget.snapshot().used, 300 + 900_000 + 100, "no more than requested, because memory is short");
+    }
+
+    #[test]
     fn bytes_that_a_batch_keeps_stay_booked() {
         let budget = Budget::new(100);
         let mut working = budget.begin(need(0, 0), 0, Patience::Waits);

@@ -10,14 +10,14 @@ use feedline_memory::MutexGuard;
 use super::budget::{Account, Budget, Patience, Ticket};
 use super::{Cancel, Cancelled, NoMemory};
 
-/// A first request for less is granted this much where memory is plenty, so that further requests need no lock.
+/// A request for less is granted this much where memory is plenty, so that further requests need no lock.
 const MIN_GRANT: u64 = 64 << 10;
 /// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// The memory of one sample in preparation. Returned when dropped.
 ///
-/// A sample that never needs memory never takes the lock. A small one takes it twice: its first grant covers its later requests.
+/// A sample that needs no memory does not take the lock. A small one takes it twice: its first grant covers its later requests.
 #[derive(Debug)]
 pub struct Working {
     budget: Arc<Budget>,

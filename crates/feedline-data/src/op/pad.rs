@@ -134,14 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn law_8_a_part_of_a_padded_picture_is_that_of_the_whole_one() {
+    fn law_8_a_part_of_a_padded_picture_has_the_pixels_of_the_whole_one() {
         let bytes: Vec<u8> = (0..5 * 4 * 3).collect();
         let source = Pixels::packed(bytes.into(), 5, 4, 3, false);
         for mode in [PaddingMode::Constant, PaddingMode::Edge, PaddingMode::Reflect, PaddingMode::Symmetric] {
             let border = Border { padding: Padding { left: 3, top: 2, right: 4, bottom: 4 }, mode, fill: 9 };
             let (width, height) = border.padding.padded(5, 4);
-            let mut whole = vec![0; (width * height * 3) as usize];
-            fill_part::<3>(&source, border, Rect { left: 0, top: 0, width, height }, &mut whole);
+            // Pixel by pixel.
+            let whole: Vec<u8> = (0..height)
+                .flat_map(|y| (0..width).map(move |x| (x, y)))
+                .flat_map(|(x, y)| match (origin(x, 3, 5, mode), origin(y, 2, 4, mode)) {
+                    (Some(x), Some(y)) => std::array::from_fn(|channel| ((y * 5 + x) * 3) as u8 + channel as u8),
+                    _ => [9; 3],
+                })
+                .collect();
             for (left, top) in [(0, 0), (2, 1), (4, 3), (6, 5), (11, 9)] {
                 for (part_width, part_height) in [(1, 1), (3, 5), (width - left, height - top)] {
                     let (part_width, part_height) = (part_width.min(width - left), part_height.min(height - top));

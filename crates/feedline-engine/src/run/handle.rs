@@ -79,8 +79,10 @@ impl Run {
 
     /// Requests a batch of an on-demand run. It comes after all earlier requests.
     pub fn request(&self, batch: BatchRequest) {
-        self.shared.lock().window.request(batch);
-        self.shared.open_ahead();
+        let mut progress = self.shared.lock();
+        progress.window.request(batch);
+        // A preparer thread opens it, not the consumer: this one, or the next that looks for work.
+        self.shared.wake_one(progress);
     }
 
     /// Sets the deadline of the earliest waiting consumer, for on-demand runs.

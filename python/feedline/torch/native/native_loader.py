@@ -202,6 +202,6 @@ def _refusal(loader: DataLoader[Any]) -> str | None:
         (length_of(loader._index_sampler) == UNKNOWN_LENGTH, "its sampler has no length"),
         (loader.collate_fn is not default_collate, "it has a collate_fn"),
         (loader.worker_init_fn is not None, "it has a worker_init_fn"),
-        (collation.is_extended(), "default_collate was extended by default_collate_fn_map"),
+        (bool(collation.extension()), "default_collate was extended by default_collate_fn_map"),
     ]
     return next((reason for stands, reason in reasons if stands), None)

@@ -136,6 +136,9 @@ class IterableFetcher:
         with suppress(Exception):
             if next(iterator, _END) is _END:
                 return
+            if hasattr(iterator, "close"):
+                # A generator's clean-up must not come after the state below.
+                iterator.close()
         # The state is that of a new epoch, which begins again.
         self._dataset.load_state_dict(state)
 

@@ -8,8 +8,8 @@ reply. An exception of user code becomes a part of the reply. Sockets and signal
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 
 from feedline import _feedline
+from feedline.torch import collation
 from feedline.torch.worker import fetch, payload
 from feedline.torch.worker.item import DataEnded
 from feedline.torch.worker.leaves import Array, Mode
@@ -59,6 +60,8 @@ class WorkerConfig:
     """Seed of the loader, from which the seeds of items follow."""
     failures_are_values: bool = False
     """Whether an exception is delivered in place of its sample, as in torch. If not, the engine gets it."""
+    collate_functions: Mapping[Any, Any] = field(default_factory=dict)
+    """What the program changed in torch's registry of collate functions."""
 
 
 class Maker:
@@ -150,6 +153,7 @@ class Maker:
 
     def _initialise(self) -> None:
         _collate_in_private_memory()
+        collation.extend(self._config.collate_functions)
         try:
             self._seed_all()
             if self._config.worker_init_fn is not None:

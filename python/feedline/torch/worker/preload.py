@@ -1,4 +1,4 @@
-"""What the fork server imports, once for all workers: torch and the code of a worker.
+"""What the fork server imports, once for all workers, and a spawned worker for itself: torch and the code of a worker.
 
 The cyclic garbage collector is off meanwhile. Importing torch makes very many objects that stay, and looking at them
 again and again takes a tenth of the time or more. Afterwards they are frozen, so that collections in workers do not
