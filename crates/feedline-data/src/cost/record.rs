@@ -1,4 +1,4 @@
-//! The cost of one sample, and those that a thread has not yet added to the averages.
+//! The cost of one sample, and the sums of a task that the shared averages do not contain yet.
 //!
 //! In: the times of the stages of a sample, one after the other. Out: sums over the samples of a task. One thread owns a record.
 
