@@ -132,11 +132,11 @@ def main() -> int:
     print(outcomes)
     for number in range(options.cycles):
         loader = DataLoader(Noise(40), batch_size=4, num_workers=rng.randint(1, 2), seed=number, native=False)
-        for taken, batch in enumerate(loader):
+        for taken, _ in enumerate(loader):
             if taken >= rng.randint(0, 5):
                 break
         # A batch that is kept keeps its memory, and the descriptor of it.
-        del loader, batch
+        del loader, _
         passed += 1
     after = settled(before)
     if any(now > then for now, then in zip(after, before, strict=True)):
