@@ -27,6 +27,9 @@ StartEngine = Callable[[int], WorkerEngine]
 class Feed(Protocol):
     """Requests batches one by one."""
 
+    accepts_all: bool
+    """Whether :meth:`accept` does nothing: the trainer gets every batch as it is."""
+
     def skip(self, batches: int) -> None:
         """Pass over batches that were received before. Nothing is made for them if that is possible."""
 
@@ -42,6 +45,8 @@ class Feed(Protocol):
 
 class SampleFeed:
     """Batches of a map-style dataset, requested sample by sample."""
+
+    accepts_all = True
 
     def __init__(self, batches: Iterator[Any], epoch: int) -> None:
         """``batches`` gives lists of indices."""
@@ -79,6 +84,8 @@ class SampleFeed:
 
 class ItemFeed:
     """Items of a map-style dataset: a worker fetches all samples of an item and collates them."""
+
+    accepts_all = True
 
     def __init__(
         self,
@@ -128,6 +135,8 @@ class ItemFeed:
 
 class IterableFeed:
     """Items of an iterable dataset. Its workers take turns until the iterator of each has ended."""
+
+    accepts_all = False
 
     def __init__(self, progress: IterableProgress, count: int, epoch: int) -> None:
         """Each item has ``count`` samples. ``progress`` says where each worker begins, and notes what it gave."""

@@ -8,6 +8,7 @@ As in torch, an exception of user code concerns one batch. ``__next__`` raises i
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -23,44 +24,14 @@ from feedline.torch import start
 from feedline.torch.engine import SampleFailed, WorkerEngine, WorkerLost
 from feedline.torch.feed import Feed
 from feedline.torch.frameworks import batch_converter
+from feedline.torch.taken import TakenBatch
 
 if TYPE_CHECKING:
     from feedline.torch.loader import DataLoader
 
 _MAX_REQUESTED = 4096
 _MAX_TAKEN, _MAX_TAKEN_BYTES = 16, 1 << 20
-"""Small batches that are ready are taken together: after each step of a trainer, the caches are cold."""
-
-
-class _Taken:
-    """A batch that was taken from the engine. Its exception, if it has one, is raised when its turn comes."""
-
-    def __init__(self, parts: Any, error: Exception | None = None) -> None:
-        """Hold the parts of a batch, or an exception of the engine."""
-        self._parts, self._data, self._error = parts, None, error
-        self.is_batch = error is None
-        self._is_assembled = not self.is_batch
-
-    def assemble(self, engine: WorkerEngine) -> None:
-        """Put the parts together. After an interrupt this begins again."""
-        if self._is_assembled:
-            return
-        try:
-            self._data = engine.assembled(self._parts)
-        except Exception as error:
-            self._error = error
-        self._parts, self._is_assembled = None, True
-
-    def result(self) -> Any:
-        """Return the batch, or raise its exception."""
-        if self._error is not None:
-            # The traceback refers to this object.
-            error, self._error = self._error, None
-            try:
-                raise error
-            finally:
-                del error
-        return self._data
+"""Small batches that are ready are taken together, see :mod:`feedline.torch.taken`."""
 
 
 class EpochIterator(_BaseDataLoaderIter):
@@ -155,22 +126,46 @@ class WorkerIterator(EpochIterator):
     _engine: WorkerEngine | None = None
     _processes: list[BaseProcess] = []  # noqa: RUF012 (replaced, never changed)
     _feed: Feed
-    _taken: deque[_Taken]
+    _taken: deque[TakenBatch]
+    _is_plain = False
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         """Begin an epoch. Workers start at once."""
         super().__init__(loader)
         self._worker_seed, self._shared_seed = start.worker_seeds(loader, self._progress)
         self._base_seed = self._worker_seed
+        self._process = os.getpid()
         self._start_feed()
+
+    def __next__(self) -> Any:
+        """Wait for the next batch."""
+        taken = self._taken
+        # A batch that needs nothing more takes the shortest way. With the last one that was taken, more are requested.
+        if (
+            len(taken) > 1
+            and self._is_plain
+            and taken[0].is_ready
+            and self._IterableDataset_len_called is None
+            and os.getpid() == self._process
+            and not torch._C._autograd._profiler_enabled()
+        ):
+            data = taken.popleft().data
+            self._requested -= 1
+            self._num_yielded += 1
+            progress = self._progress
+            progress.receive()
+            self._loader._receive(progress)
+            return data
+        return super().__next__()
 
     def _start_feed(self) -> None:
         self._error: Exception | None = None
         self._requested, self._has_more = 0, True
-        self._taken: deque[_Taken] = deque()
+        self._taken: deque[TakenBatch] = deque()
         # Workers that stay keep the mode in which they started.
         mode = self._loader._mode if self._engine is None else self._engine.mode
         self._feed = self._loader._feed(self._progress, mode)
+        self._is_plain = self._feed.accepts_all and self._convert is None and not self._pin_memory
         self._feed.skip(self._progress.to_skip)
         self._fill()
         if self._error is not None and self._requested == 0:
@@ -257,7 +252,7 @@ class WorkerIterator(EpochIterator):
         engine = self._engine
         if self._requested == 0 or engine is None:
             raise self._error or StopIteration
-        self._taken.append(_Taken(engine.next()))
+        self._taken.append(TakenBatch(engine.next()))
         self._taken[0].assemble(engine)
         # A limit of the user counts every batch that was requested.
         if start.batches_ahead(self._loader)[1]:
@@ -267,11 +262,11 @@ class WorkerIterator(EpochIterator):
             try:
                 parts = engine.next_if_ready()
             except Exception as error:
-                self._taken.append(_Taken(None, error))
+                self._taken.append(TakenBatch(None, error))
                 return
             if parts is None:
                 break
-            self._taken.append(_Taken(parts))
+            self._taken.append(TakenBatch(parts))
             self._taken[-1].assemble(engine)
             size += engine.batch_bytes
         self._fill()
