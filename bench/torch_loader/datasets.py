@@ -40,6 +40,15 @@ def training_pictures(folder: Path) -> Dataset[Any]:
     return ImageFolder(str(folder), transforms.Compose(steps))
 
 
+def resized_pictures(folder: Path) -> Dataset[Any]:
+    """The same pictures with a resize before the random crop, so that a cache can keep them resized."""
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    steps = [transforms.Resize(256), transforms.RandomCrop(SIDE), transforms.RandomHorizontalFlip()]
+    return ImageFolder(str(folder), transforms.Compose([*steps, *_to_normalised_tensor()]))
+
+
 def evaluation_pictures(folder: Path) -> Dataset[Any]:
     """The same pictures with transforms that are not random, so that loaders can be compared."""
     from torchvision import transforms

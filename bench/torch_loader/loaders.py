@@ -34,8 +34,10 @@ FEEDLINE: dict[str, dict[str, Any]] = {
     "feedline": {},
     "feedline-unseeded": {"seeding": None},
     "feedline-python": {"native": False},
+    "feedline-cached": {"cache": {"ram": "2GB"}},
 }
-"""Arguments of feedline.torch.DataLoader by contender."""
+"""Arguments of feedline.torch.DataLoader by contender. Those of `fl.cache` are a dict, because SPDL's environment has no
+Feedline."""
 
 
 def make(contender: str, dataset: Any, order: Order) -> Iterable[Any]:
@@ -58,4 +60,7 @@ def make(contender: str, dataset: Any, order: Order) -> Iterable[Any]:
         return DataLoader(dataset, **arguments)
     import feedline.torch
 
-    return feedline.torch.DataLoader(dataset, **arguments, **FEEDLINE[contender])
+    own = dict(FEEDLINE[contender])
+    if "cache" in own:
+        own["cache"] = feedline.cache(**own["cache"])
+    return feedline.torch.DataLoader(dataset, **arguments, **own)

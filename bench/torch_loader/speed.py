@@ -74,7 +74,7 @@ def measure(workload: Workload, setting: Setting) -> dict[str, Any]:
     if workload.needs is not None and importlib.util.find_spec(workload.needs) is None:
         setting.failures[workload.name] = f"{workload.needs} is not installed"
         return {}
-    if workload.name == "pictures":
+    if workload.has_pictures:
         for path in picture_folder(setting.pictures, setting.work / "pictures").rglob("*.*"):
             path.read_bytes()
     arguments = (workload.name, str(setting.work), str(setting.samples(workload.samples)))

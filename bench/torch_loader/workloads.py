@@ -46,6 +46,11 @@ class Workload:
     """A package without which the row is skipped."""
 
     @property
+    def has_pictures(self) -> bool:
+        """Whether the dataset consists of the pictures that the user gave, and has as many samples."""
+        return self.samples == 0
+
+    @property
     def contenders(self) -> list[str]:
         """All loaders of the row, in the order in which they run."""
         ours = dict.fromkeys(target.contender for target in self.targets)
@@ -77,6 +82,20 @@ WORKLOADS: tuple[Workload, ...] = (
             _speed(f'{_PICTURES}, native="auto", later epochs', "feedline", 4.0),
             _speed(f"{_PICTURES}, native=False", "feedline-python", 1.0),
             Target(f"{_PICTURES}, native=False, CPU per sample", "feedline-python", "cpu_us_per_sample", 1.0),
+        ),
+        contents=fingerprint.of_pictures,
+        checked=lambda _, work: datasets.evaluation_pictures(work / "pictures"),
+        tolerance=fingerprint.PICTURE_TOLERANCE,
+    ),
+    Workload(
+        "cached",
+        "ImageFolder, Resize(256) before the random crop, cache=fl.cache(ram=...), batch 64",
+        samples=0,
+        batch=64,
+        dataset=lambda _, work: datasets.resized_pictures(work / "pictures"),
+        targets=(
+            _speed("pictures resized before the crop, later epochs", "feedline", 1.5),
+            _speed("pictures resized before the crop, cached, later epochs", "feedline-cached", 10.0),
         ),
         contents=fingerprint.of_pictures,
         checked=lambda _, work: datasets.evaluation_pictures(work / "pictures"),
