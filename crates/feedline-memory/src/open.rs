@@ -94,6 +94,21 @@ impl SlotWriter {
         self.slots.clone()
     }
 
+    /// The bytes of consecutive slots in one region, slot after slot.
+    pub fn slots_mut(&mut self, region: usize, slots: Range<usize>) -> &mut [u8] {
+        let (first, last) = (slots.start, slots.end.saturating_sub(1));
+        let is_claimed = self.slots.contains(&first) && self.slots.contains(&last) && first <= last;
+        assert!(is_claimed, "slots {slots:?} were not claimed by this writer ({:?})", self.slots);
+        let memory = self.open.memory.as_ref().expect("memory stays while a writer exists: M4");
+        let layout = &self.open.pool.layout;
+        // The slots of a region lie side by side.
+        let range = layout.slot_range(region, first).start..layout.slot_range(region, last).end;
+        // SAFETY: M2 keeps the range inside the allocation.
+        let start = unsafe { memory.start().add(range.start) };
+        // SAFETY: M2 and M3: no other writer reaches these slots; `&mut self` keeps this writer from giving them out twice.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), range.len()) }
+    }
+
     /// The bytes of slot `slot`, one slice per region in the order of the layout.
     pub fn slot_mut(&mut self, slot: usize) -> Vec<&mut [u8]> {
         assert!(self.slots.contains(&slot), "slot {slot} was not claimed by this writer ({:?})", self.slots);

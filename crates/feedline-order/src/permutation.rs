@@ -5,7 +5,7 @@
 //! the network again until it falls inside (cycle walking), at most four steps on average. Nothing is stored, so
 //! 10^9 samples cost no more than ten.
 
-use super::random::{StreamKey, philox};
+use super::random::{LANES, StreamKey, philox, philox_lanes};
 
 // Four rounds with a random function already give a strong pseudo-random permutation (Luby and Rackoff). Two more are a margin.
 const ROUNDS: u32 = 6;
@@ -45,6 +45,36 @@ impl Permutation {
         }
     }
 
+    /// Replaces each position by the number at it, as [`Permutation::at`] does, in a third of the time.
+    pub fn each_at(&self, positions: &mut [u64]) {
+        assert!(positions.iter().all(|&position| position < self.len), "a position in a permutation of {}", self.len);
+        let mut walking: Vec<usize> = (0..positions.len()).collect();
+        // Cycle walking, as in `at`: results outside of the range go through the network again, together.
+        while !walking.is_empty() {
+            for group in walking.chunks(LANES) {
+                let mut values = [0; LANES];
+                values.iter_mut().zip(group).for_each(|(value, &index)| *value = positions[index]);
+                let encrypted = self.encrypt_lanes(values);
+                group.iter().zip(encrypted).for_each(|(&index, value)| positions[index] = value);
+            }
+            walking.retain(|&index| positions[index] >= self.len);
+        }
+    }
+
+    /// The same as [`Self::encrypt`] for several values. The values do not depend on each other, so the compiler uses SIMD.
+    fn encrypt_lanes(&self, values: [u64; LANES]) -> [u64; LANES] {
+        let mask = (1u64 << self.half_bits) - 1;
+        let mut left = values.map(|value| value >> self.half_bits);
+        let mut right = values.map(|value| value & mask);
+        for key in self.keys {
+            let blocks = philox_lanes(right, key);
+            for lane in 0..LANES {
+                (left[lane], right[lane]) = (right[lane], left[lane] ^ (blocks[lane] & mask));
+            }
+        }
+        std::array::from_fn(|lane| left[lane] << self.half_bits | right[lane])
+    }
+
     fn encrypt(&self, value: u64) -> u64 {
         let mask = (1u64 << self.half_bits) - 1;
         let (mut left, mut right) = (value >> self.half_bits, value & mask);
@@ -75,6 +105,17 @@ mod tests {
             let mut seen: Vec<u64> = (0..len).map(|position| permutation.at(position)).collect();
             seen.sort_unstable();
             assert!(seen.into_iter().eq(0..len), "length {len}");
+        }
+    }
+
+    #[test]
+    fn many_positions_at_once_give_the_same_numbers() {
+        for len in [1, 2, 3, 7, 64, 65, 1000, 4097, 1 << 40, u64::MAX] {
+            let permutation = permutation(3, len);
+            let positions = (0..len.min(1000)).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % len);
+            let mut numbers: Vec<u64> = positions.clone().collect();
+            permutation.each_at(&mut numbers);
+            assert!(numbers.into_iter().eq(positions.map(|position| permutation.at(position))), "length {len}");
         }
     }
 

@@ -230,6 +230,19 @@ pub enum EpochSequence {
 }
 
 impl EpochSequence {
+    /// The visits at some positions. Faster than [`EpochSequence::at`] for each if the epoch is shuffled.
+    pub fn each_at(&self, positions: impl Iterator<Item = Position>) -> Vec<Visit> {
+        match self {
+            Self::Shuffled(permutation) => {
+                let mut numbers: Vec<u64> = positions.map(|position| position.0).collect();
+                permutation.each_at(&mut numbers);
+                let visit = |number| Visit { ordinal: Ordinal(number), occurrence: Occurrence(0) };
+                numbers.into_iter().map(visit).collect()
+            }
+            _ => positions.map(|position| self.at(position)).collect(),
+        }
+    }
+
     /// The visit at `position`.
     pub fn at(&self, position: Position) -> Visit {
         match self {

@@ -202,6 +202,11 @@ impl Costs {
         }
     }
 
+    /// Whether the cost of each sample of an epoch is recorded.
+    pub fn is_watched(&self) -> bool {
+        self.watched.get().is_some()
+    }
+
     /// The recorded costs in source order. `None` for samples that were not prepared.
     pub fn watched(&self, work: &dyn Workload) -> Vec<Option<Duration>> {
         let of = |row| self.watched.get().and_then(|(_, table)| table.of(row, 0));

@@ -10,7 +10,10 @@ use feedline_order::{
 };
 
 use super::planning::{self, Planning};
-use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, RunConfig, Settings, Shuffle, limits};
+use super::{
+    ByteSize, Document, Fingerprints, INDEX_FIELD, KEY_FIELD, OnError, Order, PADDED_FIELD, PlanError, RunConfig,
+    Settings, Shuffle, limits,
+};
 use crate::batch::{BatchLayout, FieldTypes, Kind};
 use crate::dtype::Dtype;
 use crate::op::{OpChain, PlannedOp, UnwritableOp};
@@ -216,8 +219,12 @@ impl Plan {
 
     /// The request for the sample at a position: everything that its bytes depend on.
     pub fn request_at(&self, epoch: Epoch, visits: &EpochSequence, position: Position) -> SampleRequest {
-        let Visit { ordinal, occurrence } = visits.at(position);
-        SampleRequest { id: self.source.id_at(ordinal), epoch, occurrence }
+        self.request_of(epoch, visits.at(position))
+    }
+
+    /// The request for the sample of a visit.
+    pub fn request_of(&self, epoch: Epoch, visit: Visit) -> SampleRequest {
+        SampleRequest { id: self.source.id_at(visit.ordinal), epoch, occurrence: visit.occurrence }
     }
 
     /// The ids of the first samples of an epoch, in the order of delivery. For inspection.
@@ -312,15 +319,15 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
 /// The fields of a batch, in order: the requested ones, or all fields of the samples and of the engine.
 fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfig) -> Result<FieldTypes, PlanError> {
     let add_engine_field = |types: &mut FieldTypes, name: &str| match name {
-        "index" => types.set("index", Kind::tensor(Dtype::I64, &[])),
-        "padded" => types.set("padded", Kind::tensor(Dtype::Bool, &[])),
-        "key" => types.set("key", Kind::Text),
+        INDEX_FIELD => types.set(INDEX_FIELD, Kind::tensor(Dtype::I64, &[])),
+        PADDED_FIELD => types.set(PADDED_FIELD, Kind::tensor(Dtype::Bool, &[])),
+        KEY_FIELD => types.set(KEY_FIELD, Kind::Text),
         _ => {}
     };
-    add_engine_field(&mut types, "index");
+    add_engine_field(&mut types, INDEX_FIELD);
     // Ranks are padded to equal length only if several share an epoch and nothing is dropped. The field marks the padding.
     if config.rank.world > 1 && !settings.drop_last {
-        add_engine_field(&mut types, "padded");
+        add_engine_field(&mut types, PADDED_FIELD);
     }
     let no_field = |what, field: &str, types: &FieldTypes| {
         let (field, has) = (field.to_owned(), format!("{}, \"key\"", types.names()));

@@ -35,7 +35,7 @@ pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op_marks::OpMarks;
 pub use order::Order;
 pub use policy::Policy;
-pub use production::{INDEX_FIELD, KEY_FIELD, Unshared};
+pub use production::{INDEX_FIELD, KEY_FIELD, PADDED_FIELD, Unshared};
 pub use registry::Registry;
 pub use settings::{OnError, RunConfig, SeekIndexUse, Settings, Start, Workers};
 pub use shuffle::{ReservoirConfig, ReservoirSize, Shuffle};

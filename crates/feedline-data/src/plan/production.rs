@@ -14,6 +14,8 @@ use crate::batch::FieldForm;
 pub const KEY_FIELD: &str = "key";
 /// The indices of samples. Always produced.
 pub const INDEX_FIELD: &str = "index";
+/// Whether a sample is padding, which fills up the last batch of a rank.
+pub const PADDED_FIELD: &str = "padded";
 const INDEX_BYTES: usize = 8;
 
 /// Upper limit of segments. A node keeps a number for each.

@@ -86,6 +86,14 @@ pub trait Source: Send + Sync + Debug {
         unreachable!("{field:?} is stored")
     }
 
+    /// Generates a field of several samples, one after the other. `target` has the same number of bytes for each.
+    fn make_each(&self, ids: &[SampleId], field: &str, target: &mut [u8]) {
+        let bytes = target.len() / ids.len().max(1);
+        for (row, &id) in ids.iter().enumerate() {
+            self.make(id, field, &mut target[row * bytes..(row + 1) * bytes]);
+        }
+    }
+
     /// The shape of a generated field, if it differs between samples. Otherwise its kind has it.
     fn made_shape(&self, _id: SampleId, _field: &str) -> Option<Vec<usize>> {
         None

@@ -198,6 +198,7 @@ impl Source for SubsetSource {
             fn is_remote(&self) -> bool;
             fn peer(&self) -> Option<Arc<dyn Peer>>;
             fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+            fn make_each(&self, ids: &[SampleId], field: &str, target: &mut [u8]);
             fn made_shape(&self, id: SampleId, field: &str) -> Option<Vec<usize>>;
             fn key(&self, id: SampleId) -> Cow<'_, str>;
             fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)>;

@@ -97,11 +97,11 @@ impl Tally {
         Self { loading_nanos: 0, loaded: 0, ops: vec![OpTally::default(); ops], unflushed_nanos: 0 }
     }
 
-    /// Adds a loaded sample.
-    pub(crate) fn add_loading(&mut self, busy: Duration) {
+    /// Adds loaded samples that took `busy` together.
+    pub(crate) fn add_loading(&mut self, busy: Duration, samples: u64) {
         let nanos = busy.as_nanos() as u64;
         self.loading_nanos += nanos;
-        self.loaded += 1;
+        self.loaded += samples;
         self.unflushed_nanos += nanos;
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let metrics = Metrics::new(&open(text).unwrap());
         for _ in 0..2 {
             let mut tally = Tally::new(1);
-            tally.add_loading(MS);
+            tally.add_loading(MS, 1);
             tally.add_op(0, 4 * MS, Some(OpMeasurement { cpu: 2 * MS, bytes_out: 7 }));
             assert!(!tally.is_due());
             tally.add_op(0, 8 * MS, None);

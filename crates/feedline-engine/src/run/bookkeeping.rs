@@ -117,7 +117,7 @@ impl Bookkeeping {
             self.marks.mark(now);
         }
         if counts() {
-            self.tally.add_loading(taken);
+            self.tally.add_loading(taken, 1);
         }
         self.record.add(taken, work_hint);
         // Ops before the cut ran elsewhere. They take no time here, but the record has one entry per stage.
@@ -129,6 +129,20 @@ impl Bookkeeping {
         }
         (self.began, self.ops_time) = (now, Duration::ZERO);
         taken
+    }
+
+    /// Counts samples that were filled together and took `taken` for all. The record has their average.
+    pub(super) fn filled(&mut self, taken: Duration, samples: usize) {
+        self.begin_sample();
+        if counts() {
+            self.tally.add_loading(taken, samples as u64);
+        }
+        self.record.add(taken / u32::try_from(samples.max(1)).unwrap_or(u32::MAX), WorkHint::Usual);
+    }
+
+    /// Whether the times of each sample are recorded for a timeline.
+    pub(super) fn is_recording(&self) -> bool {
+        self.metrics.recorder.is_on()
     }
 
     /// Ends the stage of one op.

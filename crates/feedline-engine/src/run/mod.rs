@@ -15,6 +15,7 @@ mod open_batch;
 mod placement;
 mod prepare;
 mod queue;
+mod rows;
 mod shared;
 mod slabs;
 mod stall;

@@ -17,7 +17,7 @@ use feedline_data::dtype::Dtype;
 use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::memory::{BatchNeed, Budget, Cancel, HeldBytes, NoMemory, Patience, Working, Workspace};
 use feedline_data::op::{FailedOp, OpError, OpRange, WorkHint};
-use feedline_data::plan::{OnError, Plan};
+use feedline_data::plan::{INDEX_FIELD, KEY_FIELD, OnError, PADDED_FIELD, Plan};
 use feedline_data::source::DATASET_FIELD;
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
@@ -143,6 +143,9 @@ impl Preparer {
     fn fill_all(&mut self, task: &mut Task) -> Outcome {
         let visits = self.plan.sequence().epoch(task.epoch_path.epoch);
         let mut report = Box::new(TaskReport::new(&self.budget));
+        if self.fill_rows(task, &visits, &mut report) {
+            return Outcome::Done(report);
+        }
         let mut made = if self.supply.makes_samples() {
             let requests = task.requests(&self.plan);
             let slots = task.slots.clone();
@@ -352,7 +355,7 @@ impl Preparer {
             other => self.failure(request, place, Box::new(other)),
         })?;
         if plan.chain().reads_key() {
-            sample.put("key", Value::Text(plan.source().key(request.id).into_owned()));
+            sample.put(KEY_FIELD, Value::Text(plan.source().key(request.id).into_owned()));
         }
         report.read += self.books.loaded(work_hint, cut, plan.chain(), request);
         // For the same reason the ops before the cut of the cache must not skip pixels that this epoch does not need.
@@ -430,9 +433,9 @@ impl Preparer {
     ) -> Result<Vec<Unslotted>, feedline_data::batch::FieldError> {
         for name in self.plan.delivered() {
             match &**name {
-                "index" => put_scalar(&mut sample, name, Dtype::I64, &(id.0 as i64).to_ne_bytes()),
-                "padded" => put_scalar(&mut sample, name, Dtype::Bool, &[u8::from(place.is_padding)]),
-                "key" => sample.put(name, Value::Text(self.plan.source().key(id).into_owned())),
+                INDEX_FIELD => put_scalar(&mut sample, name, Dtype::I64, &(id.0 as i64).to_ne_bytes()),
+                PADDED_FIELD => put_scalar(&mut sample, name, Dtype::Bool, &[u8::from(place.is_padding)]),
+                KEY_FIELD => sample.put(name, Value::Text(self.plan.source().key(id).into_owned())),
                 _ => {}
             }
         }

@@ -15,9 +15,11 @@ use feedline_data::op::{Decoding, Need, WorkHint};
 use feedline_data::plan::{Plan, SeekIndexUse};
 use feedline_data::source::{OpenPart, Origin, Source, stamp};
 use feedline_data::store::{BufferSource, Object, StoreError};
-use feedline_order::{SampleId, SampleRequest};
+use feedline_memory::SlotWriter;
+use feedline_order::{Place, SampleId, SampleRequest};
 
 use super::reader::{Part, Reader};
+use super::rows::Rows;
 use super::seek::{IndexLookup, SeekIndexes};
 use super::volumes::Volumes;
 use super::{Reading, Ready, Supply, SupplyError};
@@ -31,6 +33,8 @@ pub struct LocalSupply {
     source: Arc<dyn Source>,
     fields: Vec<LoadedField>,
     volumes: Volumes,
+    /// Set if samples are copied to their slots as they are.
+    rows: Option<Rows>,
 }
 
 #[derive(Debug)]
@@ -82,7 +86,8 @@ impl LocalSupply {
         let is_volume = |(_, kind): &(&Arc<str>, &Kind)| matches!(kind, Kind::Volume(_));
         let fields = plan.loaded().iter().filter(|entry| !is_volume(entry)).map(field).collect();
         let volumes = Volumes::new(&plan, machine.cache_folder.as_ref());
-        Self { plan, source, fields, volumes }
+        let rows = Rows::of(&plan);
+        Self { plan, source, fields, volumes, rows }
     }
 
     /// The bytes of stored fields that a sample will need, as far as they are known before reading.
@@ -191,6 +196,15 @@ impl Supply for LocalSupply {
 
     fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         self.load_with(&[], loading)
+    }
+
+    fn fills_rows(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    fn fill_rows(&self, samples: &[(Place, SampleRequest)], first: usize, writer: &mut SlotWriter) {
+        let rows = self.rows.as_ref().expect("`fills_rows` was asked before");
+        rows.fill(&*self.source, samples, first, writer);
     }
 }
 

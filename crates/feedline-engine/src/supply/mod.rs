@@ -13,6 +13,7 @@ mod near;
 mod prefix_cache;
 mod read_ahead;
 mod reader;
+mod rows;
 mod seek;
 mod task;
 mod volumes;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::cut::Cut;
-use feedline_order::SampleRequest;
+use feedline_memory::SlotWriter;
+use feedline_order::{Place, SampleRequest};
 
 pub(crate) use choose::supply_for;
 pub use indexing::{Indexed, index_source};
@@ -93,6 +95,16 @@ pub trait Supply: Send + Sync + Debug {
     /// Whether samples are made by [`Supply::make`], all of a task together, instead of loaded one by one.
     fn makes_samples(&self) -> bool {
         false
+    }
+
+    /// Whether [`Supply::fill_rows`] fills the slots of a task at once.
+    fn fills_rows(&self) -> bool {
+        false
+    }
+
+    /// Fills slots with samples, from slot `first` on. It cannot fail.
+    fn fill_rows(&self, samples: &[(Place, SampleRequest)], first: usize, _writer: &mut SlotWriter) {
+        unreachable!("this supply loads samples one by one: {samples:?} in slot {first}")
     }
 
     /// Makes samples of a task. Fewer come back if the last one failed.

@@ -23,8 +23,8 @@ use feedline_data::plan::{CacheConfig, CacheForm, Plan};
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::sample_stamp;
 use feedline_data::store::StoreError;
-use feedline_memory::Mutex;
-use feedline_order::{Ordinal, SampleRequest};
+use feedline_memory::{Mutex, SlotWriter};
+use feedline_order::{Ordinal, Place, SampleRequest};
 
 use crate::cache::record::{self, Resume};
 use crate::cache::{KeptCache, Memories, MemoryShelf, Shelf};
@@ -290,6 +290,15 @@ impl Supply for PrefixCache {
 
     fn make(&self, making: Making<'_>) -> Result<Vec<Made>, MakeError> {
         self.inner.make(making)
+    }
+
+    fn fills_rows(&self) -> bool {
+        // A sample is looked up and cached by itself.
+        false
+    }
+
+    fn fill_rows(&self, samples: &[(Place, SampleRequest)], first: usize, writer: &mut SlotWriter) {
+        self.inner.fill_rows(samples, first, writer);
     }
 
     fn samples_ahead(&self) -> usize {

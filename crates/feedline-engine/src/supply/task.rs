@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
 use feedline_order::random::{Purpose, StreamKey, below};
-use feedline_order::{Epoch, EpochPath, EpochSequence, Occurrence, Place, Position, SampleId, SampleRequest, Turn};
+use feedline_order::{
+    Epoch, EpochPath, EpochSequence, Occurrence, Place, Position, SampleId, SampleRequest, Turn, Visit,
+};
 
 use crate::slot_ref::{BatchSerial, SlotRef};
 
@@ -56,7 +58,18 @@ impl Task {
     /// The samples of this task, in slot order.
     pub fn requests(&self, plan: &Plan) -> Vec<SampleRequest> {
         let visits = plan.sequence().epoch(self.epoch_path.epoch);
-        self.slots.clone().map(|slot| self.request(plan, &visits, slot).1).collect()
+        self.placed_requests(plan, &visits).into_iter().map(|(_, request)| request).collect()
+    }
+
+    /// All its samples in slot order, and their places in the epoch.
+    pub(crate) fn placed_requests(&self, plan: &Plan, visits: &EpochSequence) -> Vec<(Place, SampleRequest)> {
+        if self.given.is_some() {
+            return self.slots.clone().map(|slot| self.request(plan, visits, slot)).collect();
+        }
+        let places: Vec<Place> = self.slots.clone().map(|slot| plan.place(&self.epoch_path, self.turn(slot))).collect();
+        let found = visits.each_at(places.iter().map(|place| place.position));
+        let request = |visit: Visit| plan.request_of(self.epoch_path.epoch, visit);
+        places.iter().copied().zip(found.into_iter().map(request)).collect()
     }
 
     /// The sample in a slot, and its place in the epoch.
