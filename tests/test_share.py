@@ -156,6 +156,9 @@ def test_wrong_ways_to_share_are_named() -> None:
         make(share=3)
     with pytest.raises(fl.PlanError, match="on_loss"):
         fl.share(on_loss="never")  # type: ignore[arg-type]
+    for weight in (0, -1, float("nan"), float("inf"), True, "2"):
+        with pytest.raises(fl.PlanError, match="weight"):
+            fl.share(weight=weight)  # type: ignore[arg-type]
 
 
 def test_states_of_loaders_that_share_and_of_others_are_not_mixed(socket: Path, node: subprocess.Popen[str]) -> None:

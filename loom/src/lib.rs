@@ -18,9 +18,12 @@ mod open;
 mod pool;
 #[path = "../../crates/feedline-memory/src/slab.rs"]
 mod slab;
+#[path = "../../crates/feedline-engine/src/machine/weight.rs"]
+mod weight;
 
 pub use allocation::{Allocation, Sharing};
 pub use layout::SlabLayout;
 pub use open::{OpenSlab, SlotWriter};
 pub use pool::Pool;
 pub use slab::Slab;
+pub use weight::CoreWeight;

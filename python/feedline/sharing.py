@@ -24,9 +24,17 @@ class Share:
 
     socket: str | None
     on_loss: Literal["continue", "raise"]
+    weight: float
 
 
-def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue") -> Share:
+_MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1000
+
+
+def share(
+    socket: str | os.PathLike[str] | None = None,
+    on_loss: Literal["continue", "raise"] = "continue",
+    weight: float = 1.0,
+) -> Share:
     """Get samples from the node of this machine, which prepares them once for all its jobs.
 
     Jobs share samples if they have the same source, ops and fields. ``Loader(..., share=True)`` means
@@ -34,6 +42,10 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     in the background, which ends with its last job. If the node is lost, ``on_loss`` decides: the job continues alone
     from what it has received, or it raises :class:`feedline.NodeError`. A named node that does not exist, or that ends
     while the job attaches, counts as lost. If a node refuses the job, the job raises in any case.
+
+    If the cores do not suffice for all jobs, they are divided by ``weight``: a job with weight 2 gets twice as much as
+    one with weight 1. Jobs that share their samples count together, with the weight of the heaviest of them. While the
+    cores suffice, weights change nothing.
 
     With ``world_size`` above 1, the node prepares the share of each rank on this machine. Every rank gets the batches
     that it would prepare itself, in the same order. Its state has the same format as without a node.
@@ -43,7 +55,10 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     """
     if on_loss not in ("continue", "raise"):
         raise PlanError(f'share(): on_loss is {on_loss!r}; it must be "continue" or "raise"')
-    return Share(None if socket is None else os.path.expanduser(os.fspath(socket)), on_loss)
+    is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not is_number or not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:
+        raise PlanError(f"share(): weight is {weight!r}; it must be a number from {_MIN_WEIGHT} to {_MAX_WEIGHT}")
+    return Share(None if socket is None else os.path.expanduser(os.fspath(socket)), on_loss, float(weight))
 
 
 def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
@@ -74,4 +89,4 @@ def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
         socket = environment.node_socket()
         # The same interpreter, so that the node has the same version as this job.
         command = [sys.executable, "-m", "feedline", "node", "--until-idle", "--socket", socket]
-    return _feedline.Loader.shared(plan, machine, socket, command, wanted.on_loss == "continue")
+    return _feedline.Loader.shared(plan, machine, socket, command, wanted.on_loss == "continue", wanted.weight)

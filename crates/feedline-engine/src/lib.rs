@@ -25,3 +25,4 @@ pub mod slot_ref;
 pub mod state;
 pub mod supply;
 pub mod testing;
+mod threads;

@@ -11,7 +11,7 @@ use feedline_data::plan::Plan;
 use feedline_memory::Pool;
 
 use crate::error::Error;
-use crate::machine::Machine;
+use crate::machine::{CoreWeight, Machine};
 use crate::metrics::{QueueSnapshot, Snapshot};
 use crate::run::{Run, RunContext, context_for, keep_costs};
 use crate::state::Cursor;
@@ -67,7 +67,7 @@ impl Partition {
     }
 
     /// Starts the share of a rank. The plans of ranks differ in the rank only.
-    pub fn start(self: &Arc<Self>, plan: Arc<Plan>, cursor: Cursor) -> Result<RankRun, Error> {
+    pub fn start(self: &Arc<Self>, plan: Arc<Plan>, cursor: Cursor, weight: CoreWeight) -> Result<RankRun, Error> {
         // The readers of a reservoir walk for one rank each.
         let is_walking = plan.sequence().reservoir().is_some();
         let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
@@ -75,6 +75,7 @@ impl Partition {
         // Counted before the run starts, so that its threads already see the smaller share of the cores.
         let iterating = self.context.share.begin();
         let run = Run::start(plan, supply, cursor, Some(pool), self.context.clone())?;
+        run.set_weight(weight);
         Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
     }
 

@@ -14,6 +14,7 @@ use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_engine::error::Error as RunError;
 use feedline_engine::loader::{Feed, Loader, Next};
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::state::JobProgress;
 use feedline_net::node::NodeFeed;
 
@@ -65,7 +66,7 @@ pub(crate) fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Er
 fn attach(plan: &Arc<Plan>, socket: &Path) -> Result<Loader, RunError> {
     let (attaching, socket) = (Arc::clone(plan), socket.to_owned());
     let connect = Box::new(move |job_progress: &JobProgress| {
-        let feed = NodeFeed::attach(&socket, &attaching, job_progress);
+        let feed = NodeFeed::attach(&socket, &attaching, job_progress, CoreWeight::ONE);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| RunError::Attach { reason: chain(&error) })
     });
     Loader::shared(plan, connect, None)

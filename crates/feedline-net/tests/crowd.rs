@@ -14,7 +14,7 @@ use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Feed, Loader, Next};
-use feedline_engine::machine::Machine;
+use feedline_engine::machine::{CoreWeight, Machine};
 use feedline_engine::state::{JobProgress, SavedState};
 use feedline_net::node::{Node, NodeConfig, NodeFeed};
 use feedline_order::{Epoch, Position, Segments};
@@ -83,7 +83,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
     let plan = plan([1, 7, 16, 32, 100][chance.below(5) as usize]);
     let (path, connecting) = (socket.to_owned(), Arc::clone(&plan));
     let connect = Box::new(move |job_progress: &JobProgress| {
-        let feed = NodeFeed::attach(&path, &connecting, job_progress);
+        let feed = NodeFeed::attach(&path, &connecting, job_progress, CoreWeight::ONE);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| Error::Attach { reason: error.to_string() })
     });
     let loader = Loader::shared(&plan, connect, None).unwrap();

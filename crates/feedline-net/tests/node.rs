@@ -14,7 +14,7 @@ use feedline_data::batch::{Batch, FieldData};
 use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open};
-use feedline_engine::machine::Machine;
+use feedline_engine::machine::{CoreWeight, Machine};
 use feedline_engine::state::JobProgress;
 use feedline_net::http::Numbers as _;
 use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, fetch_stats};
@@ -170,7 +170,8 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
         for goes_on in [true, false] {
             let (of_connect, of_fallback, socket) = (Arc::clone(&plan), Arc::clone(&plan), socket.clone());
             let connect: Connect = Box::new(move |job_progress| {
-                let feed = NodeFeed::attach(&socket, &of_connect, job_progress).map_err(Error::from)?;
+                let feed =
+                    NodeFeed::attach(&socket, &of_connect, job_progress, CoreWeight::ONE).map_err(Error::from)?;
                 Ok(Arc::new(feed) as Arc<dyn Feed>)
             });
             let fallback: Connect = Box::new(move |job_progress| {
@@ -204,8 +205,8 @@ fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_
         for continues in [true, false] {
             let (of_open, socket) = (Arc::clone(&plan), socket.clone());
             let open: Open = Box::new(move |received, metrics| {
-                let batches =
-                    NodeBatches::attach(&socket, &of_open, received.cursor(), metrics).map_err(Error::from)?;
+                let batches = NodeBatches::attach(&socket, &of_open, received.cursor(), metrics, CoreWeight::ONE)
+                    .map_err(Error::from)?;
                 Ok(Arc::new(batches) as Arc<dyn Deliverer>)
             });
             let loader = Loader::from_node(Arc::clone(&plan), &Machine::default(), open, continues);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use feedline_diagnose::doctor::RunReport;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{BatchFunction, Iteration, Loader as Stream, Next};
-use feedline_engine::machine::Machine;
+use feedline_engine::machine::{CoreWeight, Machine};
 use feedline_engine::state::SavedState;
 use feedline_order::Epoch;
 use pyo3::prelude::*;
@@ -47,7 +47,7 @@ impl Loader {
 
     /// A loader for a plan whose samples come from the node at `socket`. If there is no node, `command` starts one; without a
     /// command this is an error. With several ranks, each gets its share in the order of the plan. Otherwise jobs share all
-    /// samples. If the node is lost and `continues` is set, the loader prepares the samples itself.
+    /// samples. If the node is lost and `continues` is set, the loader prepares the samples itself. `weight` was checked.
     #[staticmethod]
     fn shared(
         py: Python<'_>,
@@ -56,11 +56,17 @@ impl Loader {
         socket: PathBuf,
         command: Option<Vec<String>>,
         continues: bool,
+        weight: f64,
     ) -> PyResult<Self> {
         logging::install();
         let plan = Arc::clone(&plan.get().0);
         let machine = Machine::from(machine);
-        let node = Arc::new(NodeConnection::new(Arc::clone(&plan), socket, command));
+        let node = Arc::new(NodeConnection::new(
+            Arc::clone(&plan),
+            socket,
+            command,
+            CoreWeight::new(weight).unwrap_or_default(),
+        ));
         let stream = if plan.config().rank.world > 1 {
             Stream::from_node(plan, &machine, node.open(), continues)
         } else {

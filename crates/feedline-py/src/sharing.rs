@@ -11,7 +11,7 @@ use feedline_data::plan::Plan;
 use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Deliverer, Feed, LocalFeed, Open};
-use feedline_engine::machine::Machine;
+use feedline_engine::machine::{CoreWeight, Machine};
 use feedline_engine::metrics::Metrics;
 use feedline_engine::state::{JobProgress, Received};
 use feedline_memory::Mutex;
@@ -31,22 +31,24 @@ pub(crate) struct NodeConnection {
     socket: PathBuf,
     /// Starts a node if there is none.
     command: Option<Vec<String>>,
+    weight: CoreWeight,
     /// The exception of a signal that came while the loader waited for the node.
     raised: Mutex<Option<PyErr>>,
 }
 
 impl NodeConnection {
     /// For the node at `socket`. If there is none, `command` starts it.
-    pub(crate) fn new(plan: Arc<Plan>, socket: PathBuf, command: Option<Vec<String>>) -> Self {
-        Self { plan, socket, command, raised: Mutex::default() }
+    pub(crate) fn new(plan: Arc<Plan>, socket: PathBuf, command: Option<Vec<String>>, weight: CoreWeight) -> Self {
+        Self { plan, socket, command, weight, raised: Mutex::default() }
     }
 
     /// Attaches at the request for the first batch.
     pub(crate) fn connect(self: &Arc<Self>) -> Connect {
         let connection = Arc::clone(self);
         Box::new(move |job_progress: &JobProgress| {
-            let job_progress = job_progress.clone();
-            let feed = connection.attach_with(move |socket, plan| NodeFeed::attach(socket, plan, &job_progress))?;
+            let (job_progress, weight) = (job_progress.clone(), connection.weight);
+            let attach = move |socket: &Path, plan: &Arc<Plan>| NodeFeed::attach(socket, plan, &job_progress, weight);
+            let feed = connection.attach_with(attach)?;
             Ok(Arc::new(feed) as Arc<dyn Feed>)
         })
     }
@@ -55,9 +57,10 @@ impl NodeConnection {
     pub(crate) fn open(self: &Arc<Self>) -> Open {
         let connection = Arc::clone(self);
         Box::new(move |received: &Received, metrics: &Arc<Metrics>| {
-            let (cursor, metrics) = (received.cursor().clone(), Arc::clone(metrics));
-            let batches =
-                connection.attach_with(move |socket, plan| NodeBatches::attach(socket, plan, &cursor, &metrics))?;
+            let (cursor, metrics, weight) = (received.cursor().clone(), Arc::clone(metrics), connection.weight);
+            let attach =
+                move |socket: &Path, plan: &Arc<Plan>| NodeBatches::attach(socket, plan, &cursor, &metrics, weight);
+            let batches = connection.attach_with(attach)?;
             Ok(Arc::new(batches) as Arc<dyn Deliverer>)
         })
     }

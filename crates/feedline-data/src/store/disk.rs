@@ -3,11 +3,16 @@
 //! Reads with `pread`. Lists folders with several threads. Leaves out hidden files and folders (".name").
 
 use std::fs::{File, Metadata, OpenOptions, read_dir};
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::escaped::{escaped, escaped_path, unescaped};
 use super::names::NamesBuilder;
@@ -135,6 +140,24 @@ impl Object for FileObject {
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         read_exact(&self.file, &|| self.name.clone(), offset, target)
     }
+
+    fn will_need(&self, range: Range<u64>) -> bool {
+        let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) else { return false };
+        // Ranges are read as a whole, so its two ends say whether it is in the page cache.
+        if is_cached(&self.file, range.start) && is_cached(&self.file, range.end - 1) {
+            return false;
+        }
+        // Only a hint: if the file system refuses it, the range is read when it is needed.
+        fadvise(&self.file, range.start, Some(len), Advice::WillNeed).is_ok()
+    }
+}
+
+/// Whether a byte of a file is in the page cache, as far as the file system says.
+fn is_cached(file: &File, offset: u64) -> bool {
+    let mut byte = [0];
+    let read = preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT);
+    // Other errors mean that the file system does not know.
+    read != Err(Errno::AGAIN)
 }
 
 impl From<&Metadata> for Version {
@@ -246,6 +269,30 @@ mod tests {
         fs::write(folder.path().join("x"), [7; 10]).unwrap();
         let error = object.read_at(50, &mut [0; 20]).unwrap_err().to_string();
         assert!(error.contains("ends at byte 10") && error.contains("50..70"), "{error}");
+    }
+
+    #[test]
+    fn a_cold_range_is_read_ahead_once_and_a_warm_one_is_left_alone() {
+        // On the disk of the build, because a temporary folder may be in memory.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let object = DiskStore::new(folder.path()).open("x").unwrap();
+        assert!(!object.will_need(0..1 << 20), "it was just written");
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        if is_cached(&file, 0) {
+            return; // This file system keeps its pages, or cannot say.
+        }
+        assert!(object.will_need(0..1 << 20));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+        while !(is_cached(&file, 0) && is_cached(&file, (1 << 20) - 1)) {
+            assert!(std::time::Instant::now() < deadline, "nothing was read");
+            std::thread::yield_now();
+        }
+        assert!(!object.will_need(0..1 << 20));
+        assert!(!object.will_need(5..5), "an empty range");
     }
 
     #[test]

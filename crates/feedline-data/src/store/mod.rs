@@ -118,6 +118,12 @@ pub trait Object: Send + Sync + Debug {
     /// Fills `target` from `offset` on.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError>;
 
+    /// Asks the operating system to read a range ahead, into its page cache. Returns whether the range was not there yet. Objects
+    /// that are no local files do nothing.
+    fn will_need(&self, _range: Range<u64>) -> bool {
+        false
+    }
+
     /// Whether its bytes are already in memory, so that reading ahead is pointless.
     fn is_in_memory(&self) -> bool {
         false

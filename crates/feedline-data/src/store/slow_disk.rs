@@ -7,6 +7,7 @@
 //! Only the clock is simulated. Without seeks, this is a slow link.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -141,6 +142,11 @@ impl Object for SlowObject {
             fn address(&self) -> String;
             fn modified_nanoseconds(&self) -> Option<i64>;
         }
+    }
+
+    /// Reading ahead would bypass the disk.
+    fn will_need(&self, _range: Range<u64>) -> bool {
+        false
     }
 
     /// Fetching from a peer would bypass the disk.

@@ -82,6 +82,11 @@ impl VolumeFile {
         &self.header
     }
 
+    /// The object with its bytes.
+    pub fn object(&self) -> &Arc<dyn Object> {
+        &self.object
+    }
+
     /// The path, for messages.
     pub fn address(&self) -> String {
         self.object.address()
@@ -112,6 +117,27 @@ impl VolumeFile {
             bytes.finish()?;
         }
         Ok(bytes.bytes_read())
+    }
+
+    /// The ranges of the object that [`Self::read`] reads for a region, one for each slice and channel.
+    pub fn stored_ranges(&self, region: Region) -> Vec<Range<u64>> {
+        if self.is_gzip || region.elements() == 0 {
+            return vec![self.range.clone()];
+        }
+        // The axes from the slowest in the file to the fastest.
+        let axes = match self.header.fastest {
+            Fastest::Last => [0, 1, 2],
+            Fastest::First => [2, 1, 0],
+        };
+        let last = |axis: usize| region.end(axis) - 1;
+        let slices = (0..self.header.channels)
+            .flat_map(|channel| (region.start[axes[0]]..region.end(axes[0])).map(move |slow| (channel, slow)));
+        let range = |(channel, slow): (usize, usize)| {
+            let first = self.offset(channel, [slow, region.start[axes[1]], region.start[axes[2]]]);
+            let end = self.offset(channel, [slow, last(axes[1]), last(axes[2])]) + self.header.dtype.bytes() as u64;
+            self.range.start + first..self.range.start + end
+        };
+        slices.map(range).collect()
     }
 
     /// The offset of an element in the file. `place` goes from the slowest axis to the fastest.

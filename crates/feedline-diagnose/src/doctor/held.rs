@@ -146,6 +146,7 @@ impl Source for HeldSource {
             fn ordinal_of(&self, id: SampleId) -> Option<Ordinal>;
             fn fields(&self) -> FieldTypes;
             fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+            fn make_each(&self, ids: &[SampleId], field: &str, target: &mut [u8]);
             fn made_shape(&self, id: SampleId, field: &str) -> Option<Vec<usize>>;
             fn key(&self, id: SampleId) -> Cow<'_, str>;
             fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)>;

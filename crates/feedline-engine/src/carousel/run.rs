@@ -18,7 +18,7 @@ use super::pace::JobPace;
 use super::scheduler::SegmentScheduler;
 use super::{BadSlot, JobId, Leased, Provenance, SegmentContent};
 use crate::error::Error;
-use crate::machine::Machine;
+use crate::machine::{CoreWeight, Machine};
 use crate::metrics::{Phase, Snapshot, StallMeter};
 use crate::run::{BatchRequest, Delivery, PositionRange, Run, RunContext, context_for, keep_costs};
 use crate::state::JobProgress;
@@ -75,6 +75,8 @@ struct CarouselState {
     requested: VecDeque<(u64, Instant)>,
     /// The pace of each job.
     paces: BTreeMap<JobId, JobPace>,
+    /// The weight of each job. The production has that of its heaviest job.
+    weights: BTreeMap<JobId, CoreWeight>,
     failed: Option<Arc<Error>>,
     /// Number of changes, so that a waiting thread does not miss one.
     changes: u64,
@@ -108,6 +110,7 @@ impl Carousel {
             scheduler: SegmentScheduler::new(segments.clone(), limit),
             requested: VecDeque::new(),
             paces: BTreeMap::new(),
+            weights: BTreeMap::new(),
             failed: None,
             changes: 0,
         };
@@ -143,7 +146,7 @@ impl Carousel {
     }
 
     /// Adds a job. Fails if other jobs hold so many segments for some seconds that there is no room for it.
-    pub fn join(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
+    pub fn join(&self, job_progress: &JobProgress, weight: CoreWeight) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + JOIN_TIMEOUT, 0);
         let joined = loop {
             // Checked first, because `change` requests segments and wakes all waiting threads, even if the job does not join.
@@ -159,6 +162,11 @@ impl Carousel {
             // Another job may be about to give a segment back.
             seen = self.wait_change(seen, left.min(POLL));
         };
+        if let Some(job) = joined {
+            self.inner.weigh(|weights| {
+                weights.insert(job, weight);
+            });
+        }
         let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
         joined.ok_or_else(|| Error::NodeFull { segments: self.inner.limit, bytes: segment_bytes })
     }
@@ -171,6 +179,9 @@ impl Carousel {
     /// Removes a job and ends its leases.
     pub fn leave(&self, job: JobId) {
         self.inner.state.lock().paces.remove(&job);
+        self.inner.weigh(|weights| {
+            weights.remove(&job);
+        });
         let held = self.inner.change(|scheduler| scheduler.leave(job));
         for content in held {
             // The job may still read arrays over the segment, so its memory must not return to the pool.
@@ -316,6 +327,13 @@ impl CarouselState {
 }
 
 impl Inner {
+    /// Changes the weights of jobs, and with them that of the production.
+    fn weigh(&self, change: impl FnOnce(&mut BTreeMap<JobId, CoreWeight>)) {
+        let mut state = self.state.lock();
+        change(&mut state.weights);
+        self.run.set_weight(state.weights.values().max().copied().unwrap_or_default());
+    }
+
     /// Changes the scheduler, then requests what follows from the change.
     fn change<R>(&self, change: impl FnOnce(&mut SegmentScheduler<SegmentContent>) -> R) -> R {
         let result = change(&mut self.state.lock().scheduler);

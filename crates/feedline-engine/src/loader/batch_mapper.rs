@@ -21,8 +21,8 @@ use super::STREAM_POLL;
 use super::deliverer::{Delivered, Deliverer};
 use crate::error::Error;
 use crate::metrics::QueueSnapshot;
-use crate::run::Threads;
 use crate::state::Received;
+use crate::threads::Threads;
 
 /// Interval at which a thread looks for a batch while no consumer waits. Waiting in the deliverer would count as a stall.
 const IDLE_POLL: Duration = Duration::from_millis(2);

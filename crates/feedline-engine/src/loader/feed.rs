@@ -11,6 +11,7 @@ use feedline_order::Epoch;
 
 use crate::carousel::{BadSlot, Carousel, JobId, Leased, SegmentContent};
 use crate::error::Error;
+use crate::machine::CoreWeight;
 use crate::state::{JobProgress, SegmentRound};
 
 /// Delivers the segments of one job.
@@ -74,7 +75,7 @@ pub struct LocalFeed {
 impl LocalFeed {
     /// Joins a carousel.
     pub fn join(carousel: &Arc<Carousel>, job_progress: &JobProgress) -> Result<Self, Error> {
-        Ok(Self { carousel: Arc::clone(carousel), job: carousel.join(job_progress)? })
+        Ok(Self { carousel: Arc::clone(carousel), job: carousel.join(job_progress, CoreWeight::ONE)? })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Shares the cores of a process between its runs.
 //!
 //! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by the earliest deadline: the run
-//! whose consumer will wait first goes first. If several consumers wait already, the run that has used the cores least goes first,
-//! so that all get an equal share. A run whose threads mostly wait for storage counts only with the fraction of a core that its
+//! whose consumer will wait first goes first. If several consumers wait already, the run that has used the cores least for its
+//! weight goes first, so that the cores are divided by weight. A run whose threads mostly wait for storage counts only with the fraction of a core that its
 //! threads compute.
 //!
 //! The permits decide who starts; no thread is interrupted. No thread waits longer than [`PATIENCE`]. So a run that is never first
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
+use super::CoreWeight;
 use super::sync::{AtomicBool, Deadline, Mutex, Ordering, Thread, current};
 
 /// Upper limit of the wait for a core.
@@ -65,10 +66,12 @@ struct Waiter {
 #[derive(Debug)]
 pub struct CoreClaim {
     cores: Arc<Cores>,
+    /// Its weight beside other runs, in thousandths.
+    share: AtomicU32,
     /// When its consumer will wait if nothing is finished before. In microseconds since the cores were created.
     due: AtomicU64,
     weight: AtomicU32,
-    /// Microseconds of cores that it has used. Raised to `virtual_time` on admission.
+    /// Microseconds of cores that it has used, divided by its weight. Raised to `virtual_time` on admission.
     used_micros: AtomicU64,
 }
 
@@ -91,6 +94,7 @@ impl Cores {
     pub fn claim(self: &Arc<Self>) -> CoreClaim {
         CoreClaim {
             cores: Arc::clone(self),
+            share: AtomicU32::new(CoreWeight::ONE.thousandths()),
             due: AtomicU64::new(0),
             weight: AtomicU32::new(CORE),
             used_micros: AtomicU64::new(0),
@@ -128,6 +132,11 @@ impl CoreClaim {
     pub fn set_due(&self, due: Instant) {
         let micros = due.saturating_duration_since(self.cores.began).as_micros();
         self.due.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Sets the weight of the run beside others.
+    pub fn set_weight(&self, weight: CoreWeight) {
+        self.share.store(weight.thousandths(), Ordering::Relaxed);
     }
 
     /// Sets the fraction of time in which the run's threads compute.
@@ -189,6 +198,9 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         // Time on a core, times the fraction of it that the thread computes.
         let used_micros = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
+        // Start-time fair queueing: time counts less for a run of more weight.
+        let share = self.claim.share.load(Ordering::Relaxed);
+        let used_micros = used_micros * u128::from(CoreWeight::ONE.thousandths()) / u128::from(share.max(1));
         self.claim.used_micros.fetch_add(u64::try_from(used_micros).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.claim.cores.leave(self.weight);
     }
@@ -259,6 +271,27 @@ mod tests {
         assert_eq!(heavy.urgency(8000), Urgency::Overdue(9000));
         let patient = standing_due(&cores, u64::MAX / 2);
         assert!(heavy.urgency(8000) < patient.urgency(8000), "nobody waits for it yet");
+    }
+
+    #[test]
+    fn time_counts_less_for_a_run_of_more_weight() {
+        let cores = Cores::new(1);
+        let used = |weight: f64| {
+            let claim = cores.claim();
+            claim.set_weight(CoreWeight::new(weight).unwrap());
+            let permit = claim.enter();
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(20) {
+                thread::yield_now();
+            }
+            let before = claim.used_micros.load(Ordering::Relaxed);
+            drop(permit);
+            (claim.used_micros.load(Ordering::Relaxed) - before) as f64 * weight
+        };
+        for weight in [0.5, 1.0, 4.0] {
+            assert!(used(weight) >= 19_000.0, "at least the time that it held the core, for weight {weight}");
+        }
+        assert_eq!([0.0, -1.0, f64::NAN, f64::INFINITY, 1e9].map(CoreWeight::new), [None; 5]);
     }
 
     #[test]

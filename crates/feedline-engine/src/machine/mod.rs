@@ -2,6 +2,7 @@
 
 mod cores;
 mod sync;
+mod weight;
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use feedline_data::memory::MachineShare;
 use feedline_data::private_files::CacheFolder;
 
 pub use cores::{CoreClaim, Cores, Permit};
+pub use weight::CoreWeight;
 
 use crate::cache::{KeptCache, Memories};
 

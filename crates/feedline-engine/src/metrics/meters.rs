@@ -17,12 +17,17 @@ use super::{
 /// Number of substitutes that the snapshot lists.
 const KEPT_SUBSTITUTES: usize = 1000;
 
+/// From the page cache, a megabyte takes less than this.
+const SLOW_READ: Duration = Duration::from_micros(250);
+
 /// Measures reads: time, bytes and number.
 #[derive(Debug, Default)]
 pub struct ReadMeter {
     busy: Counter,
     bytes: Counter,
     reads: Counter,
+    /// Reads that took at least [`SLOW_READ`].
+    slow: Counter,
 }
 
 impl ReadMeter {
@@ -30,9 +35,18 @@ impl ReadMeter {
     pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = read();
-        self.busy.add_time(start.elapsed());
+        let taken = start.elapsed();
+        self.busy.add_time(taken);
         self.reads.add(1);
+        if taken >= SLOW_READ {
+            self.slow.add(1);
+        }
         result
+    }
+
+    /// Number of reads that were so slow that they probably waited for a disk.
+    pub(crate) fn slow(&self) -> u64 {
+        self.slow.get()
     }
 
     /// Adds bytes.

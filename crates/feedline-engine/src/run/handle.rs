@@ -19,12 +19,13 @@ use super::batch_plan::BatchRequest;
 use super::open_batch::OpenBatch;
 use super::shared::{RunShared, RunState, SubstituteCount};
 use super::stuck::Stuck;
-use super::threads::Threads;
 use super::window::Window;
 use crate::error::Error;
+use crate::machine::CoreWeight;
 use crate::metrics::{Phase, QueueSnapshot, Substitute};
 use crate::state::Cursor;
 use crate::supply::Supply;
+use crate::threads::Threads;
 
 /// How long [`Run::close`] waits for threads.
 const CLOSE_TIME: Duration = Duration::from_millis(800);
@@ -83,6 +84,13 @@ impl Run {
         progress.window.request(batch);
         // A preparer thread opens it, not the consumer: this one, or the next that looks for work.
         self.shared.wake_one(progress);
+    }
+
+    /// Sets the weight of this run beside the others of its process, if they share the cores.
+    pub fn set_weight(&self, weight: CoreWeight) {
+        if let Some(claim) = &self.shared.claim {
+            claim.set_weight(weight);
+        }
     }
 
     /// Sets the deadline of the earliest waiting consumer, for on-demand runs.

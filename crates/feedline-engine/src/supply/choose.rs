@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 
-use super::read_ahead::ReadAhead;
+use super::cold_files::ColdFiles;
+use super::read_ahead::{ReadAhead, bytes_ahead};
 use super::{LocalSupply, PrefixCache, Supply};
 use crate::machine::Machine;
 
@@ -19,6 +20,7 @@ pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply>
         _ if ReadAhead::is_in_segments(plan, &local) => Arc::new(ReadAhead::segments(plan, local)),
         Some((peer, prefix)) => Arc::new(ReadAhead::near(plan, local, peer, prefix, machine)),
         None if plan.source().is_remote() => Arc::new(ReadAhead::of_source(plan, local, machine)),
+        None if ColdFiles::may_be(plan) => Arc::new(ColdFiles::new(plan, local, bytes_ahead(plan, machine))),
         None => Arc::new(local),
     };
     match &plan.config().cache {

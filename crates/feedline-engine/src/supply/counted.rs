@@ -1,5 +1,6 @@
 //! An open object that adds the bytes it fetches from a peer to the traffic of an epoch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_data::memory::Cancel;
@@ -37,6 +38,10 @@ impl Object for CountingObject {
 
     fn is_in_memory(&self) -> bool {
         self.object.is_in_memory()
+    }
+
+    fn will_need(&self, range: Range<u64>) -> bool {
+        self.object.will_need(range)
     }
 
     fn len(&self) -> u64 {

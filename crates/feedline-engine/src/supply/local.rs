@@ -24,6 +24,7 @@ use super::seek::{IndexLookup, SeekIndexes};
 use super::volumes::Volumes;
 use super::{Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
+use crate::metrics::Metrics;
 use crate::supply::{Loading, Task};
 
 /// Loads samples in this process.
@@ -108,6 +109,18 @@ impl LocalSupply {
             };
             parts.extend(part);
         }
+        Ok(parts)
+    }
+
+    /// The local bytes that a sample will need: those of [`Self::needs`], and those of its volumes.
+    pub(super) fn local_needs(
+        &self,
+        request: SampleRequest,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Vec<OpenPart>, SupplyError> {
+        let mut parts = self.needs(request, Reading::Trimmed)?;
+        parts.extend(self.volumes.needs(&self.plan, request, workspace, metrics)?);
         Ok(parts)
     }
 

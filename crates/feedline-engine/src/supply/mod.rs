@@ -5,6 +5,7 @@
 //! requests complete. The local supply answers at once.
 
 mod choose;
+mod cold_files;
 mod counted;
 mod indexing;
 mod local;

@@ -61,6 +61,22 @@ impl Task {
         self.placed_requests(plan, &visits).into_iter().map(|(_, request)| request).collect()
     }
 
+    /// A task for the same samples, without a slot.
+    pub(crate) fn unslotted(&self) -> Self {
+        Self {
+            batch: self.batch,
+            epoch_path: self.epoch_path.clone(),
+            first_turn: self.first_turn,
+            given: self.given.clone(),
+            slots: self.slots.clone(),
+            asked: self.asked,
+            writer: None,
+            cost: self.cost,
+            was_read_ahead: false,
+            held: None,
+        }
+    }
+
     /// All its samples in slot order, and their places in the epoch.
     pub(crate) fn placed_requests(&self, plan: &Plan, visits: &EpochSequence) -> Vec<(Place, SampleRequest)> {
         if self.given.is_some() {

@@ -12,7 +12,7 @@ use feedline_data::memory::Workspace;
 use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
 use feedline_data::private_files::CacheFolder;
-use feedline_data::source::stamp;
+use feedline_data::source::{OpenPart, stamp};
 use feedline_data::volume::{Foreground, Region, VolumeError, VolumeFile};
 use feedline_order::SampleRequest;
 
@@ -68,6 +68,39 @@ impl Volumes {
                 && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(request.id.0))
         };
         if self.fields.iter().any(is_searched) { WorkHint::Search } else { WorkHint::Usual }
+    }
+
+    /// The bytes of its volumes that a sample will need. If the foreground of a label is needed and not known, that is all of the
+    /// label, and nothing of the images that are cropped with it.
+    pub(super) fn needs(
+        &self,
+        plan: &Plan,
+        request: SampleRequest,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Vec<OpenPart>, SupplyError> {
+        let mut volumes = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            volumes.push(OpenVolume::open(plan, request, field, workspace, metrics)?);
+        }
+        let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(Vec::new()) };
+        let ahead = plan.chain().ahead_from(0, request);
+        let mut parts = Vec::new();
+        for volume in &volumes {
+            let mut is_unknown = false;
+            let region = ahead.region(&volume.field.name, sides, &mut |label| {
+                let label = volumes.iter().find(|volume| *volume.field.name == *label)?;
+                let kept = label.kept_foreground(request, workspace).ok().flatten();
+                is_unknown = kept.is_none();
+                kept
+            });
+            if is_unknown && !volume.field.kind.is_label {
+                continue;
+            }
+            let ranges = volume.file.stored_ranges(region.unwrap_or(Region::whole(sides)));
+            parts.extend(ranges.into_iter().map(|range| (Arc::clone(volume.file.object()), range)));
+        }
+        Ok(parts)
     }
 
     /// Loads the volumes of a sample.
@@ -146,23 +179,26 @@ impl<'a> OpenVolume<'a> {
         if let Some(found) = &self.foreground {
             return Ok(Arc::clone(found));
         }
-        let sides = self.file.header().sides;
-        let shelf = self.field.foregrounds.as_ref();
-        let mut record = Vec::new();
-        let is_kept = match shelf {
-            Some(shelf) => {
-                let read = shelf.get(request.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
-                read.map_err(VolumeError::from)?
-            }
-            None => false,
-        };
-        let kept = is_kept.then(|| Foreground::from_bytes(&record, sides)).flatten();
-        let found = match kept {
-            Some(kept) => Arc::new(kept),
+        let found = match self.kept_foreground(request, workspace)? {
+            Some(kept) => kept,
             None => self.search(request, workspace, metrics)?,
         };
         self.foreground = Some(Arc::clone(&found));
         Ok(found)
+    }
+
+    /// The foreground of a label from the cache folder, if it is there.
+    fn kept_foreground(
+        &self,
+        request: SampleRequest,
+        workspace: &mut Workspace,
+    ) -> Result<Option<Arc<Foreground>>, SupplyError> {
+        let Some(shelf) = &self.field.foregrounds else { return Ok(None) };
+        let mut record = Vec::new();
+        let read = shelf.get(request.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
+        let is_kept = read.map_err(VolumeError::from)?;
+        let sides = self.file.header().sides;
+        Ok(is_kept.then(|| Foreground::from_bytes(&record, sides)).flatten().map(Arc::new))
     }
 
     /// Reads the whole label, finds its foreground and saves it.

@@ -14,6 +14,7 @@ use std::{fmt, process};
 use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, PlanError};
 use feedline_engine::error::Error;
+use feedline_engine::machine::CoreWeight;
 use feedline_memory::{Mutex, View, Views};
 
 use super::channel::{Receiver, Sender, split};
@@ -119,7 +120,13 @@ impl fmt::Debug for Attached {
 
 impl Attached {
     /// Attaches to the node at `socket`. `key` identifies jobs that are served together; `route` says where this one continues.
-    pub(super) fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
+    pub(super) fn attach(
+        socket: &Path,
+        plan: &Plan,
+        key: u128,
+        route: Route,
+        weight: CoreWeight,
+    ) -> Result<Self, AttachError> {
         let stream = NodeSocket::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
@@ -129,7 +136,7 @@ impl Attached {
         let hello = FromJob::Attach {
             protocol: PROTOCOL,
             engine: engine_version(),
-            plan: JobPlan { text: document.seen_from(&here).to_toml(), rank: plan.config().rank },
+            plan: JobPlan { text: document.seen_from(&here).to_toml(), rank: plan.config().rank, weight },
             key,
             route,
         };
@@ -283,7 +290,7 @@ mod tests {
             sender.end();
         });
         let plan = open("batch_size = 4\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [8]\n").unwrap();
-        let attached = Attached::attach(&socket, &plan, 0, Route::Share(String::new())).unwrap();
+        let attached = Attached::attach(&socket, &plan, 0, Route::Share(String::new()), CoreWeight::ONE).unwrap();
         node.join().unwrap();
         [(); 2].map(|()| attached.next_within(2, PATIENCE).unwrap_err())
     }

@@ -13,6 +13,7 @@ use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Delivered, Deliverer};
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use feedline_engine::state::{Cursor, Received};
 use feedline_memory::{Mutex, Pool, Slab, Span};
@@ -57,9 +58,10 @@ impl NodeBatches {
         plan: &Arc<Plan>,
         cursor: &Cursor,
         metrics: &Arc<Metrics>,
+        weight: CoreWeight,
     ) -> Result<Self, AttachError> {
         let route = Route::share(cursor, plan);
-        let attached = Attached::attach(socket, plan, plan.partition_key().0, route)?;
+        let attached = Attached::attach(socket, plan, plan.partition_key().0, route, weight)?;
         let progress = BatchesState {
             cursor: cursor.clone(),
             next: None,

@@ -8,6 +8,7 @@ use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Feed, Segment, SegmentMemory};
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::state::JobProgress;
 
 use super::attached::{AttachError, Attached, Lent};
@@ -25,9 +26,14 @@ pub struct NodeFeed {
 
 impl NodeFeed {
     /// Attaches to the node at `socket`, continuing from a job's progress.
-    pub fn attach(socket: &Path, plan: &Arc<Plan>, job_progress: &JobProgress) -> Result<Self, AttachError> {
+    pub fn attach(
+        socket: &Path,
+        plan: &Arc<Plan>,
+        job_progress: &JobProgress,
+        weight: CoreWeight,
+    ) -> Result<Self, AttachError> {
         let route = Route::JobProgress(job_progress.to_state(plan, plan.segments()));
-        let attached = Attached::attach(socket, plan, plan.shared_key().0, route)?;
+        let attached = Attached::attach(socket, plan, plan.shared_key().0, route, weight)?;
         Ok(Self { attached, plan: Arc::clone(plan) })
     }
 }

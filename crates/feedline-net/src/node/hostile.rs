@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::machine::Machine;
 use feedline_engine::state::{Cursor, JobProgress, JobProgressState, SegmentRound};
 use feedline_order::{Epoch, Rank};
@@ -57,7 +58,8 @@ impl Hostile {
         let (sender, receiver) = split(NodeSocket::connect(node.path()).unwrap()).unwrap();
         receiver.set_patience(Some(PATIENCE)).unwrap();
         let mut this = Self { sender, receiver };
-        let plan = JobPlan { text: plan.document().unwrap().to_toml(), rank: plan.config().rank };
+        let plan =
+            JobPlan { text: plan.document().unwrap().to_toml(), rank: plan.config().rank, weight: CoreWeight::ONE };
         this.send(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, route });
         assert_eq!(this.receive().unwrap().0, FromNode::Attached);
         this

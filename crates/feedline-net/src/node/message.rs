@@ -5,13 +5,14 @@ use std::sync::Arc;
 use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::metrics::Substitute;
 use feedline_engine::state::{Cursor, JobProgressState, SegmentRound};
 use feedline_order::{Epoch, Position, Rank, SampleId};
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. Both sides must have the same.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 
 /// A message of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +60,8 @@ pub(super) struct JobPlan {
     pub text: String,
     /// The job's rank among the processes that share an epoch.
     pub rank: Rank,
+    /// The weight of the job where the cores do not suffice for all jobs.
+    pub weight: CoreWeight,
 }
 
 /// How a job reads the data, and where it is.

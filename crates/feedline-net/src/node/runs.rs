@@ -65,12 +65,13 @@ impl Runs {
 
     /// The production for a job with this `key`, or why there is none.
     pub(super) fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
+        let weight = plan.weight;
         match route {
             Route::JobProgress(_) => {
                 // The common case: the production runs already, so the plan is not opened again, which could list millions of
                 // files.
                 if let Some(carousel) = self.carousels.find(key) {
-                    return Ok(Box::new(CarouselServing::join(carousel, route)?));
+                    return Ok(Box::new(CarouselServing::join(carousel, route, weight)?));
                 }
                 let plan = self.open(plan)?;
                 // The node computes the key from its own view of the files. A job that sees other files must not share.
@@ -79,7 +80,7 @@ impl Runs {
                 let starting = self.starting.lock();
                 let carousel = self.carousels.get(key, || self.start_carousel(&plan))?;
                 drop(starting);
-                Ok(Box::new(CarouselServing::join(carousel, route)?))
+                Ok(Box::new(CarouselServing::join(carousel, route, weight)?))
             }
             Route::Share(_) => {
                 let plan = Arc::new(self.open(plan)?);
@@ -88,7 +89,7 @@ impl Runs {
                 let starting = self.starting.lock();
                 let partition = self.partitions.get(key, || self.start_partition(&plan))?;
                 drop(starting);
-                let share = partition.start(Arc::clone(&plan), cursor_of(&plan, route)?);
+                let share = partition.start(Arc::clone(&plan), cursor_of(&plan, route)?, weight);
                 Ok(Box::new(RankServing::new(plan, share.map_err(|error| chain(&error))?)))
             }
         }

@@ -10,6 +10,7 @@ use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::failure::chain;
 use feedline_data::plan::Plan;
 use feedline_engine::carousel::{BadSlot, Carousel, JobId, Leased, Provenance, SegmentContent};
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::metrics::Phase;
 use feedline_engine::partition::RankRun;
 use feedline_engine::run::Delivery;
@@ -68,9 +69,9 @@ pub(super) struct CarouselServing {
 
 impl CarouselServing {
     /// Adds a job to a carousel, or says why that is impossible.
-    pub(super) fn join(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
+    pub(super) fn join(carousel: Arc<Carousel>, route: &Route, weight: CoreWeight) -> Result<Self, String> {
         let job_progress = job_progress_of(&carousel, route)?;
-        let job = carousel.join(&job_progress).map_err(|error| error.to_string())?;
+        let job = carousel.join(&job_progress, weight).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     use super::super::message::{JobPlan, Route};
     use super::*;
     use feedline_data::plan::Registry;
-    use feedline_engine::machine::Machine;
+    use feedline_engine::machine::{CoreWeight, Machine};
 
     /// The node's answer to a first message.
     fn answer(hello: &FromJob) -> FromNode {
@@ -268,7 +268,8 @@ mod tests {
     }
 
     fn attach(protocol: u32, engine: &str) -> FromJob {
-        let (plan, route) = (JobPlan { text: String::new(), rank: Rank::ALONE }, Route::Share(String::new()));
+        let (plan, route) =
+            (JobPlan { text: String::new(), rank: Rank::ALONE, weight: CoreWeight::ONE }, Route::Share(String::new()));
         FromJob::Attach { protocol, engine: engine.to_owned(), plan, key: 0, route }
     }
 

@@ -11,6 +11,7 @@ use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Feed, Iteration, Loader, Next};
+use feedline_engine::machine::CoreWeight;
 use feedline_engine::machine::Machine;
 use feedline_engine::state::JobProgress;
 use feedline_memory::Mutex;
@@ -46,7 +47,8 @@ pub(crate) fn attach(node: &Node, plan: &Arc<Plan>) -> Loader {
 }
 
 pub(crate) fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<Loader, AttachError> {
-    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &JobProgress::new(plan.segments()))?);
+    let feed: Arc<dyn Feed> =
+        Arc::new(NodeFeed::attach(socket, plan, &JobProgress::new(plan.segments()), CoreWeight::ONE)?);
     let feed = Mutex::new(Some(feed));
     let connect = Box::new(move |job_progress: &JobProgress| {
         let feed = feed.lock().take().expect("a stream connects once");

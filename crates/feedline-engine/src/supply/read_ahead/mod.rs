@@ -62,7 +62,7 @@ pub(crate) struct ReadAhead {
 }
 
 /// Upper limit of bytes to read ahead for a plan.
-fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
+pub(super) fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
     let requested = plan.config().memory_budget.map(|bytes| bytes.0);
     let budget = Budget::fixed_or_shared(requested, machine.memory_bytes, &machine.share).limit();
     (budget / BUDGET_SHARE).min(MAX_BYTES_AHEAD)

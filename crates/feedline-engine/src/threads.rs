@@ -1,4 +1,4 @@
-//! Starts the preparer threads of a run and joins them within a time limit.
+//! Starts threads and joins them within a time limit.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedline_memory::{Condvar, Mutex};
 
-/// The threads of a run, and the number of threads that still run.
+/// Threads of one owner, and the number of threads that still run.
 #[derive(Debug)]
 pub(crate) struct Threads {
     handles: Mutex<Vec<JoinHandle<()>>>,
