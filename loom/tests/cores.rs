@@ -29,7 +29,7 @@ fn check(threads: u64, time_passes: bool) {
             move || {
                 let claim = cores.claim();
                 claim.set_due(Instant::now() + Duration::from_secs(due));
-                let permit = claim.enter();
+                let permit = claim.enter().renew();
                 if !time_passes {
                     // Loom reports a data race if two threads are here at the same time.
                     only.set(only.get() + 1);

@@ -20,6 +20,9 @@ use super::sync::{AtomicBool, Deadline, Mutex, Ordering, Thread, current};
 
 /// Upper limit of the wait for a core.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How much more than a waiting run a run may use before its thread hands over the core. A hand-over wakes another thread, and the
+/// core idles meanwhile: for tasks of less than a millisecond that would be a tenth of the time.
+const TURN: Duration = Duration::from_millis(5);
 /// Cores are counted in thousandths.
 const CORE: u32 = 1000;
 /// Weight of a thread that hardly computes.
@@ -53,6 +56,18 @@ enum Urgency {
     Overdue(u64),
     /// The deadline of the run, in microseconds since the cores were created.
     Due(u64),
+}
+
+impl Urgency {
+    /// Whether a waiting run of this urgency gets the core of a thread that has finished a task.
+    fn precedes(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Overdue(waiting), Self::Overdue(working)) => {
+                waiting.saturating_add(TURN.as_micros() as u64) <= working
+            }
+            _ => self < other,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -194,14 +209,39 @@ impl CoreClaim {
     }
 }
 
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
+impl Permit<'_> {
+    /// A permit for one more task. Waits only if a more urgent run waits, or one that has had less by a whole turn.
+    #[must_use]
+    pub fn renew(mut self) -> Self {
+        self.count();
+        let claim = self.claim;
+        let state = claim.cores.state.lock();
+        let first = state.waiting.first_key_value().map(|(&(urgency, _), _)| urgency);
+        let must_leave = first.is_some_and(|first| first.precedes(claim.urgency(state.virtual_time)));
+        drop(state);
+        if !must_leave {
+            return self;
+        }
+        drop(self);
+        claim.enter()
+    }
+
+    /// Adds the time on the core since the last call.
+    fn count(&mut self) {
+        let now = Instant::now();
         // Time on a core, times the fraction of it that the thread computes.
-        let used_micros = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
+        let used_micros = (now - self.since).as_micros() * u128::from(self.weight) / u128::from(CORE);
         // Start-time fair queueing: time counts less for a run of more weight.
         let share = self.claim.share.load(Ordering::Relaxed);
         let used_micros = used_micros * u128::from(CoreWeight::ONE.thousandths()) / u128::from(share.max(1));
         self.claim.used_micros.fetch_add(u64::try_from(used_micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.since = now;
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.count();
         self.claim.cores.leave(self.weight);
     }
 }
@@ -292,6 +332,35 @@ mod tests {
             assert!(used(weight) >= 19_000.0, "at least the time that it held the core, for weight {weight}");
         }
         assert_eq!([0.0, -1.0, f64::NAN, f64::INFINITY, 1e9].map(CoreWeight::new), [None; 5]);
+    }
+
+    #[test]
+    fn a_thread_keeps_its_core_for_a_turn_unless_a_more_urgent_run_waits() {
+        let turn = TURN.as_micros() as u64;
+        assert!(!Urgency::Overdue(100).precedes(Urgency::Overdue(99 + turn)));
+        assert!(Urgency::Overdue(100).precedes(Urgency::Overdue(100 + turn)));
+        assert!(Urgency::Overdue(u64::MAX).precedes(Urgency::Due(0)), "its consumer waits already");
+        assert!(!Urgency::Due(0).precedes(Urgency::Overdue(u64::MAX)));
+        assert!(Urgency::Due(1).precedes(Urgency::Due(2)));
+        let cores = Cores::new(1);
+        let (light, heavy) = (standing_due(&cores, 0), standing_due(&cores, 0));
+        let permit = heavy.enter();
+        heavy.used_micros.store(1 << 40, Ordering::Relaxed);
+        let took_turns = thread::scope(|scope| {
+            let other = scope.spawn(|| drop(light.enter()));
+            while waiting(&cores) == 0 && !other.is_finished() {
+                thread::yield_now();
+            }
+            let permit = permit.renew();
+            // If the other thread ran out of patience before, it did not wait any more.
+            drop(permit);
+            other.join().is_ok()
+        });
+        assert!(took_turns);
+        assert_eq!((busy(&cores), waiting(&cores)), (0, 0));
+        let permit = heavy.enter().renew();
+        assert_eq!((busy(&cores), waiting(&cores)), (CORE, 0), "nobody waits, so it stays");
+        drop(permit);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::placement::Placed;
 use super::prepare::{Outcome, Preparer, TaskReport};
 use super::queue::Work;
 use super::shared::RunShared;
-use crate::machine::CoreClaim;
+use crate::machine::{CoreClaim, Permit};
 use crate::slot_ref::BatchSerial;
 use crate::supply::{Ready, Task};
 
@@ -31,7 +31,10 @@ impl RunShared {
             run: self.number,
             books: Bookkeeping::new(Arc::clone(&self.metrics), self.plan.ops().len()),
         };
-        while let Some(work) = self.next_work(number) {
+        // The runs of this process share its cores, and the permit decides who starts (`machine/cores.rs`). It is held only while the
+        // thread has work.
+        let mut permit = None;
+        while let Some(work) = self.next_work(number, &mut permit) {
             let mut task = match work {
                 Work::Prepare(task) => task,
                 Work::Place(placed) => {
@@ -39,11 +42,8 @@ impl RunShared {
                     continue;
                 }
             };
-            // The runs of this process share its cores, and the permit decides who starts (`machine/cores.rs`). It is held only
-            // while the thread works on a task.
-            let permit = self.claim.as_ref().map(CoreClaim::enter);
+            permit = permit.map(Permit::renew).or_else(|| self.claim.as_ref().map(CoreClaim::enter));
             let outcome = self.worker_pool.time(|| preparer.run(&mut task));
-            drop(permit);
             if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome {
                 // Waiting for memory is neither work nor blocking on storage.
                 self.worker_pool.leave_out(report.memory);
@@ -57,8 +57,9 @@ impl RunShared {
         }
     }
 
-    /// Blocks until there is work. Opens batches meanwhile. Returns `None` if the thread should end.
-    fn next_work(self: &Arc<Self>, number: usize) -> Option<Work> {
+    /// Blocks until there is work. Opens batches meanwhile. Returns `None` if the thread should end. While it blocks, it gives its
+    /// permit back.
+    fn next_work(self: &Arc<Self>, number: usize, permit: &mut Option<Permit<'_>>) -> Option<Work> {
         let mut progress = self.lock();
         let mut has_opened = false;
         loop {
@@ -88,6 +89,7 @@ impl RunShared {
                 return Some(work);
             }
             has_opened = false;
+            *permit = None;
             progress.idle += 1;
             let since = Instant::now();
             // Waiting releases the lock. `wake_one` reads `idle` under this lock, so it misses no thread that waits.
