@@ -19,6 +19,9 @@ SCHEDULE ?=
 # What bench-torch is told further, such as --rows tokens,starts or --quick.
 TORCH ?=
 
+# What bench-pictures is told further, such as --rows png,webp or --quick.
+PICTURES ?=
+
 # Processes that run the Python tests at once: most of these wait.
 TESTERS ?= 4
 
@@ -30,7 +33,7 @@ CYCLES ?= 1000
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor bench-torch docs clean
+.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor bench-torch bench-pictures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -138,6 +141,9 @@ bench-doctor: $(VENV)/dev $(VENV)/installed  ## verdicts, predictions and remedi
 bench-torch: $(VENV)/dev $(VENV)/installed  ## feedline.torch.DataLoader against torch's DataLoader and SPDL on unchanged datasets (half an hour)
 	@$(BIN)/pip install -q pyarrow
 	$(BIN)/python -m bench.torch_loader $(firstword $(DATA)) $(TORCH)
+
+bench-pictures: $(VENV)/dev $(VENV)/installed  ## validation, colour, every picture format, masks, small samples, cold files, against torchvision, Pillow, DALI and FFCV (an hour; root for cold files)
+	$(BIN)/python -m bench.pictures $(firstword $(DATA)) $(PICTURES)
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

@@ -6,6 +6,7 @@ import sys
 
 from bench import arrays
 from bench.peers.contenders import CONTENDERS
+from bench.pictures import contenders as pictures
 from bench.schedule import uniform
 from bench.share import disk
 from bench.volumes import contenders as volumes
@@ -13,7 +14,14 @@ from bench.volumes import contenders as volumes
 
 def main() -> None:
     name, *arguments = sys.argv[1:]
-    contenders = {**CONTENDERS, **arrays.CONTENDERS, **volumes.CONTENDERS, **uniform.CONTENDERS, **disk.CONTENDERS}
+    contenders = {
+        **CONTENDERS,
+        **arrays.CONTENDERS,
+        **volumes.CONTENDERS,
+        **uniform.CONTENDERS,
+        **disk.CONTENDERS,
+        **pictures.CONTENDERS,
+    }
     contenders[name](*arguments)
 
 

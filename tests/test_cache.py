@@ -19,6 +19,7 @@ RANDOM = [ops.RandomResizedCrop(24), ops.RandomHorizontalFlip(), ops.Normalize()
 CHAINS = {
     "random after the decoder": [DECODE, *RANDOM],
     "resized before": [DECODE, ops.Resize((40, 50)), *RANDOM],
+    "resized and cropped": [DECODE, ops.Resize(40), ops.RandomCrop(24), ops.Normalize()],
     "all deterministic": [DECODE, ops.Resize((40, 50)), ops.Normalize()],
 }
 

@@ -31,6 +31,7 @@ CHAINS = {
     "crops": CROPS,
     "approximate": [ops.DecodeImage(fast=True), ops.RandomResizedCrop(16), ops.ToTensor()],
     "whole": [ops.DecodeImage(), ops.Resize((20, 24)), ops.ColorJitter(brightness=0.4, hue=0.1), ops.ToTensor()],
+    "resized": [ops.DecodeImage(), ops.Resize(20), ops.RandomCrop(16), ops.Normalize()],
     "function": [ops.DecodeImage(), ops.RandomResizedCrop(16), ops.Map(double), ops.ToTensor()],
 }
 

@@ -18,13 +18,12 @@
 //!   architecture have them.
 //! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions. Streaming
 //!   stores assert their alignment.
-//! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
+//! - C7: structs of libwebp's encoder are initialised by libwebp, and freed once by the function that libwebp has for it. The
+//!   memory writer holds the bytes that a successful `WebPEncode` wrote.
 //! - C8: `next_mcu` gets the pointer that was registered with it, which stays borrowed as long as the object lives and is used by
 //!   nothing else. It also gets the blocks of one MCU, whose number the shim checks. It never unwinds.
 //! - C9: `WebPDecode` writes only to its config, and to the output memory that the config names. It compares the size of that
 //!   memory with the crop and the stride, refuses crops outside the picture, and keeps no pointer when it returns.
-//! - C10: structs of libwebp's encoder are initialised by libwebp, and freed once by the function that libwebp has for it. The
-//!   memory writer holds the bytes that a successful `WebPEncode` wrote.
 
 mod decode;
 mod encode;
@@ -57,7 +56,7 @@ pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;
 pub use part::{Encoded, decode_part_into};
 pub use rect::Rect;
-pub use resample::{Filter, Resampler};
+pub use resample::{Filter, Resampler, Resizing};
 pub use scale::Scale;
 pub use seek::{NotSeekable, SeekIndex, Trimmed};
 pub use view::View;

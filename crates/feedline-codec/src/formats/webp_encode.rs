@@ -30,7 +30,7 @@ pub(crate) fn encode(pixels: &[u8], width: u32, height: u32, coding: WebPCoding)
     let mut config = WebPConfig::new().expect("the headers belong to the vendored libwebp");
     match coding {
         WebPCoding::Lossless => {
-            // SAFETY: C10, `config` is initialised.
+            // SAFETY: C7, `config` is initialised.
             let is_valid = unsafe { WebPConfigLosslessPreset(&raw mut config, LOSSLESS_LEVEL) };
             assert_ne!(is_valid, 0, "level {LOSSLESS_LEVEL} exists");
         }
@@ -41,9 +41,9 @@ pub(crate) fn encode(pixels: &[u8], width: u32, height: u32, coding: WebPCoding)
         }
     }
     let mut written = MaybeUninit::uninit();
-    // SAFETY: C10, it writes the whole struct.
+    // SAFETY: C7, it writes the whole struct.
     unsafe { WebPMemoryWriterInit(written.as_mut_ptr()) };
-    // SAFETY: C10, the line above initialised it.
+    // SAFETY: C7, the line above initialised it.
     let mut written: WebPMemoryWriter = unsafe { written.assume_init() };
 
     let mut picture = WebPPicture::new().expect("the headers belong to the vendored libwebp");
@@ -51,19 +51,19 @@ pub(crate) fn encode(pixels: &[u8], width: u32, height: u32, coding: WebPCoding)
     picture.use_argb = c_int::from(coding == WebPCoding::Lossless);
     picture.writer = Some(WebPMemoryWrite);
     picture.custom_ptr = (&raw mut written).cast();
-    // SAFETY: C2, the assertion above makes `pixels` as long as libwebp reads; C10.
+    // SAFETY: C2, the assertion above makes `pixels` as long as libwebp reads; C7.
     let is_imported = unsafe { WebPPictureImportRGB(&raw mut picture, pixels.as_ptr(), width as c_int * 3) } != 0;
-    // SAFETY: C10, `written` is where `custom_ptr` points, and outlives the call.
+    // SAFETY: C7, `written` is where `custom_ptr` points, and outlives the call.
     let is_encoded = is_imported && unsafe { WebPEncode(&raw const config, &raw mut picture) } != 0;
-    // SAFETY: C10, the picture is not used after.
+    // SAFETY: C7, the picture is not used after.
     unsafe { WebPPictureFree(&raw mut picture) };
     let bytes = if is_encoded {
-        // SAFETY: C10, the writer holds `size` initialised bytes.
+        // SAFETY: C7, the writer holds `size` initialised bytes.
         unsafe { std::slice::from_raw_parts(written.mem, written.size) }.to_vec()
     } else {
         Vec::new()
     };
-    // SAFETY: C10, the writer is not used after.
+    // SAFETY: C7, the writer is not used after.
     unsafe { WebPMemoryWriterClear(&raw mut written) };
     if is_encoded { Ok(bytes) } else { Err(CodecError::OutOfMemory { bytes: pixels.len() as u64 }) }
 }

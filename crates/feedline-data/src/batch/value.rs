@@ -168,6 +168,15 @@ impl<'s> Pixels<'s> {
         }
     }
 
+    /// The part of the picture that is in memory, and its pixels.
+    pub(crate) fn held(&self) -> (Rect, View<'_>) {
+        let Some(Excerpt { rect, divisor }) = self.excerpt else {
+            return (Rect::whole(self.width, self.height), self.view());
+        };
+        assert!(divisor == 1, "only a crop may read a picture at another scale");
+        (rect, View::packed(&self.memory, rect.width, rect.height, self.channels))
+    }
+
     fn check_complete(&self) {
         assert!(self.excerpt.is_none(), "only a crop may read a picture of which a part is in memory");
     }

@@ -17,16 +17,19 @@ pub struct Ahead<'a> {
     pub(super) chain: &'a OpChain,
     /// The number of the first op that has not run yet.
     pub(super) first: usize,
+    /// The number of the first op that is ignored, because the result of the op before it must be complete.
+    pub(super) end: usize,
     pub(super) request: SampleRequest,
 }
 
 impl<'a> Ahead<'a> {
     /// The part of a picture that the next op on its field needs. `None` if it needs all of it, or if there is no such op.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
-        let Self { chain, first, .. } = *self;
-        // Only the next op on the field counts. Later ones see a picture that was already changed.
-        let next = first + chain.ops()[first..].iter().position(|op| works_on(op, field))?;
-        chain.ops()[next].op().needs(&chain.draw(next, self.request), facts)
+        let Self { chain, first, end, request } = *self;
+        let next = first + chain.ops().get(first..end)?.iter().position(|op| works_on(op, field))?;
+        // Later ops see a picture that this op has changed, so the op is asked with their needs.
+        let later = Self { first: next + 1, ..*self };
+        chain.ops()[next].op().needs(&chain.draw(next, request), facts, &|result| later.need(field, result))
     }
 
     /// The region that later ops need of a volume with these sides. `None` if they need all of it. `foreground` returns the
@@ -65,9 +68,9 @@ impl<'a> Ahead<'a> {
     /// The next op that moves elements of a field, for example a crop. `None` if an earlier op moves elements of another field that
     /// this op works on.
     fn next_moving_op(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
-        let Self { chain, first, .. } = *self;
+        let Self { chain, first, end, .. } = *self;
         let first_to_move = |name: &str| {
-            let mut later = chain.ops().iter().enumerate().skip(first);
+            let mut later = chain.ops()[..end].iter().enumerate().skip(first);
             later.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
         };
         let (number, op) = first_to_move(field)?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pad::{Border, Padding, PaddingMode, pad_and_crop};
 use super::pixels::{common_size, crop};
 use super::size::Size;
-use super::{Facts, Need, On, Op, OpError};
+use super::{Facts, LaterNeed, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -58,7 +58,7 @@ impl Op for CenterCrop {
         vec![("left", f64::from(rect.left)), ("top", f64::from(rect.top))]
     }
 
-    fn needs(&self, _: &Draw, facts: Facts) -> Option<Need> {
+    fn needs(&self, _: &Draw, facts: Facts, _: &LaterNeed<'_>) -> Option<Need> {
         let Facts { width, height } = facts;
         // A picture that is padded is needed as a whole.
         self.padding(width, height).is_none().then(|| Need { rect: self.rect(width, height), resized: None })

@@ -54,7 +54,7 @@ impl OpChain {
 
     /// Op number `first` and the ops after it, for one sample.
     pub fn ahead_from(&self, first: usize, request: SampleRequest) -> Ahead<'_> {
-        Ahead { chain: self, first, request }
+        Ahead { chain: self, first, end: self.ops.len(), request }
     }
 
     /// Predicts the work of op number `number` for a sample. The search for a foreground counts only if the op does it itself. If

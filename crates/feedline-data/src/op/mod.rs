@@ -124,8 +124,9 @@ pub trait Op: Send + Sync + Debug {
         Vec::new()
     }
 
-    /// The part of a picture of known size that the op reads. `None` if it reads all of it.
-    fn needs(&self, _draw: &Draw, _facts: Facts) -> Option<Need> {
+    /// The part of a picture of known size that the op reads. `None` if it reads all of it. `later` returns the part of its result
+    /// that the next op reads, for a result of a given size.
+    fn needs(&self, _draw: &Draw, _facts: Facts, _later: &LaterNeed<'_>) -> Option<Need> {
         None
     }
 
@@ -174,6 +175,9 @@ pub trait Op: Send + Sync + Debug {
     /// Changes the sample.
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
 }
+
+/// Returns the part of a picture of a given size that later ops read. `None` if they read all of it.
+pub type LaterNeed<'a> = dyn Fn(Facts) -> Option<Need> + 'a;
 
 /// Finds the foreground of a sample's label, if it has one. It may require a search, so an op calls this at most once.
 pub type FindForeground<'a> = dyn FnMut() -> Option<Arc<Foreground>> + 'a;

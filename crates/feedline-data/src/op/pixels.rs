@@ -1,11 +1,11 @@
 //! Shared code of the geometric ops: applies one decision to several pictures of one size.
 
-use feedline_codec::{Filter, Rect};
+use feedline_codec::{Filter, Rect, Resizing};
 use serde::{Deserialize, Serialize};
 
-use super::{On, OpError};
+use super::{Facts, On, OpError};
 use crate::batch::kind::pixel_shape;
-use crate::batch::{Pixels, Sample, Value};
+use crate::batch::{Excerpt, Pixels, Sample, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 
@@ -28,6 +28,11 @@ impl Interpolation {
             Self::Bilinear => Filter::Bilinear,
             Self::Bicubic => Filter::Bicubic,
         }
+    }
+
+    /// How a picture is resized. It reads at least the pixels that a mask needs.
+    pub(super) fn resizing(self, from: (u32, u32), to: (u32, u32)) -> Resizing {
+        Resizing { from, to, filter: self.filter(false) }
     }
 }
 
@@ -65,12 +70,13 @@ pub(super) fn crop(sample: &mut Sample<'_>, on: &On, rect: Rect) -> Result<(), O
     Ok(())
 }
 
-/// Resizes every field of `on`.
+/// Resizes every field of `on`. `need` returns the part of the result that later ops read. Only that part is computed.
 pub(super) fn resize(
     sample: &mut Sample<'_>,
     on: &On,
     (height, width): (u32, u32),
     interpolation: Interpolation,
+    need: impl Fn(&str, Facts) -> Option<Rect>,
     workspace: &mut Workspace,
 ) -> Result<(), OpError> {
     for name in on.names() {
@@ -80,11 +86,19 @@ pub(super) fn resize(
             sample.put(name, Value::Pixels(source));
             continue;
         }
-        let shape = pixel_shape(height as usize, width as usize, source.channels, source.is_mask);
+        let (channels, is_mask) = (source.channels, source.is_mask);
+        let need = need(name, Facts { width, height });
+        let part = need.unwrap_or_else(|| Rect::whole(width, height));
+        let shape = pixel_shape(part.height as usize, part.width as usize, channels, is_mask);
         let mut memory = sample.output(name, Dtype::U8, &shape, workspace)?;
-        let filter = interpolation.filter(source.is_mask);
-        workspace.resampler.resize(source.view(), &mut memory, width, height, filter)?;
-        let resized = Pixels::packed(memory, width, height, source.channels, source.is_mask);
+        let (from, to) = ((source.width, source.height), (width, height));
+        let resizing = Resizing { filter: interpolation.filter(is_mask), ..interpolation.resizing(from, to) };
+        let (held, view) = source.held();
+        workspace.resampler.resize_part(view, held, resizing, part, &mut memory)?;
+        let resized = match need {
+            None => Pixels::packed(memory, width, height, channels, is_mask),
+            Some(rect) => Pixels::part(memory, to, Excerpt { rect, divisor: 1 }, channels, is_mask),
+        };
         sample.give_back(name, source.memory, workspace);
         sample.put(name, Value::Pixels(resized));
     }

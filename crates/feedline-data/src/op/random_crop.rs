@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pad::{Border, Padding, PaddingMode, pad_and_crop};
 use super::pixels::{common_size, crop};
 use super::size::{MAX_SIDE, Size};
-use super::{Facts, Need, On, Op, OpError};
+use super::{Facts, LaterNeed, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -100,7 +100,7 @@ impl Op for RandomCrop {
         }
     }
 
-    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+    fn needs(&self, draw: &Draw, facts: Facts, _: &LaterNeed<'_>) -> Option<Need> {
         let Facts { width, height } = facts;
         // A padded picture is needed as a whole.
         let rect = self.rect(draw, width, height).filter(|_| self.padding(width, height).is_none())?;

@@ -7,7 +7,7 @@ use serde_inline_default::serde_inline_default;
 
 use super::pixels::{Interpolation, common_size, crop, resize};
 use super::size::Size;
-use super::{Facts, Need, On, Op, OpError};
+use super::{Facts, LaterNeed, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -99,7 +99,7 @@ impl Op for RandomResizedCrop {
         ]
     }
 
-    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+    fn needs(&self, draw: &Draw, facts: Facts, _: &LaterNeed<'_>) -> Option<Need> {
         let (height, width) = self.size.height_width();
         // With the target size a decoder may choose a smaller scale, if approximate pixels are allowed.
         Some(Need { rect: self.rect(draw, facts.width, facts.height), resized: Some((width, height)) })
@@ -109,7 +109,7 @@ impl Op for RandomResizedCrop {
         let (width, height) = common_size(sample, &self.on)?;
         // Only narrows the view. `resize` reads the pixels of the crop and no others.
         crop(sample, &self.on, self.rect(draw, width, height))?;
-        resize(sample, &self.on, self.size.height_width(), self.interpolation, workspace)
+        resize(sample, &self.on, self.size.height_width(), self.interpolation, |_, _| None, workspace)
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pixels::{Interpolation, common_size, resize};
 use super::size::{MAX_SIDE, Size};
-use super::{Facts, On, Op, OpError};
+use super::{Ahead, Facts, LaterNeed, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, PixelKind, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -80,9 +80,29 @@ impl Op for Resize {
         vec![("height", f64::from(height)), ("width", f64::from(width))]
     }
 
+    fn needs(&self, _: &Draw, facts: Facts, later: &LaterNeed<'_>) -> Option<Need> {
+        let (height, width) = self.target(facts.width, facts.height);
+        let Need { rect, .. } = later(Facts { width, height })?;
+        let resizing = self.interpolation.resizing((facts.width, facts.height), (width, height));
+        // A decoder must not choose a smaller scale: this op makes the picture smaller, as its result is defined by all pixels.
+        Some(Need { rect: resizing.source_rect(rect), resized: None })
+    }
+
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let (width, height) = common_size(sample, &self.on)?;
-        resize(sample, &self.on, self.target(width, height), self.interpolation, workspace)
+        resize(sample, &self.on, self.target(width, height), self.interpolation, |_, _| None, workspace)
+    }
+
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        _: &Draw,
+        ahead: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        let (width, height) = common_size(sample, &self.on)?;
+        let need = |name: &str, result: Facts| Some(ahead.need(name, result)?.rect);
+        resize(sample, &self.on, self.target(width, height), self.interpolation, need, workspace)
     }
 }
 

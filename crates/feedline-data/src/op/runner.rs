@@ -60,7 +60,12 @@ impl OpChain {
             let applied = if range.whole.contains(&number) {
                 op.apply(sample, &draw, workspace)
             } else {
-                op.apply_ahead(sample, &draw, &self.ahead(number, request), workspace)
+                let mut ahead = self.ahead(number, request);
+                if number < range.whole.start {
+                    // What a complete result depends on is needed, whatever later ops leave out of that result.
+                    ahead.end = range.whole.end;
+                }
+                op.apply_ahead(sample, &draw, &ahead, workspace)
             };
             applied.map_err(|cause| FailedOp { op: number, cause })?;
             observer.after(number, sample);

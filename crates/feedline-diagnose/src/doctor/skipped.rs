@@ -9,7 +9,9 @@ use delegate::delegate;
 use feedline_data::batch::{FieldTypes, Kind, Sample, Tensor, Value};
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::Workspace;
-use feedline_data::op::{Ahead, CheckError, Decoding, Facts, FindForeground, Need, On, Op, OpError, PlannedOp};
+use feedline_data::op::{
+    Ahead, CheckError, Decoding, Facts, FindForeground, LaterNeed, Need, On, Op, OpError, PlannedOp,
+};
 use feedline_data::plan::Plan;
 use feedline_data::volume::Region;
 use feedline_order::Draw;
@@ -55,7 +57,7 @@ impl Op for Skipped {
             fn carried(&self) -> Option<Result<toml::Table, String>>;
             fn unserialisable(&self) -> Option<String>;
             fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)>;
-            fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need>;
+            fn needs(&self, draw: &Draw, facts: Facts, later: &LaterNeed<'_>) -> Option<Need>;
             fn needs_region(&self, draw: &Draw, sides: [usize; 3], foreground: &mut FindForeground<'_>) -> Option<Region>;
             fn looks_for_foreground(&self) -> bool;
             fn will_look_for_foreground(&self, draw: &Draw) -> bool;

@@ -1,0 +1,1 @@
+"""Feedline beside the flagship: every picture format, validation, colour, small pictures, the first epoch."""
