@@ -1,14 +1,27 @@
 //! The builder of seek indexes. An index survives writing and reading, and agrees with the header of its file. Decoding with the
-//! index, or from a trimmed picture, gives the same pixels as decoding without it, or an error.
+//! index, or from a trimmed picture, gives the same pixels as decoding without it, or an error. If the index is built while a crop is
+//! decoded, it is the same, and so are the pixels.
 
-use feedline_codec::{SeekIndex, read_header};
+use std::cell::OnceCell;
+
+use feedline_codec::{Encoded, SeekIndex, read_header};
 
 use crate::pictures::{CropRequest, files};
 
 /// Input: a request and a file.
 pub fn run(data: &[u8]) {
     let (request, file) = data.split_at(data.len().min(CropRequest::BYTES));
-    let Ok(index) = SeekIndex::build(file) else { return };
+    let built = SeekIndex::build(file);
+    if let Ok(header) = read_header(file) {
+        let (request, in_one_pass) = (CropRequest::of(request), OnceCell::new());
+        let pixels = request.decode(Encoded::Unindexed { bytes: file, index: &in_one_pass }, &header);
+        assert!(in_one_pass.get().is_none_or(|index| *index == built), "another index: {in_one_pass:?}, {built:?}");
+        if pixels.is_some() {
+            assert!(in_one_pass.get().is_some());
+            assert_eq!(pixels, request.rows(file, None, &header), "{:?} in one pass", request.crop(&header));
+        }
+    }
+    let Ok(index) = built else { return };
     assert_eq!(SeekIndex::from_bytes(&index.to_bytes()).as_ref(), Ok(&index));
     let header = read_header(file).expect("a file with an index has a header");
     assert_eq!(index.header(), header);

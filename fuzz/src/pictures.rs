@@ -121,7 +121,8 @@ impl CropRequest {
         Some((&file[start as usize..end as usize], range.start))
     }
 
-    fn decode(&self, encoded: Encoded<'_>, header: &Header) -> Option<Vec<u8>> {
+    /// The rows of the crop.
+    pub fn decode(&self, encoded: Encoded<'_>, header: &Header) -> Option<Vec<u8>> {
         let (crop, options) = (self.crop(header), self.options());
         let mut picture = Picture::default();
         let found = decode_part_into(encoded, crop, &options, &mut picture).ok()?;

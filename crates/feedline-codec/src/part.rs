@@ -1,10 +1,13 @@
 //! Decodes a part of a picture.
 //!
-//! In: a crop, and one of three inputs: a whole file, the byte range that its index gives for the crop, or a trimmed picture. Out:
-//! the pixels of the crop and of some area around it. They equal those of [`decode_into`] at the same place. Only the MCUs of the
-//! crop are decoded, or the decoder skips to it and stops below it, or everything is decoded, depending on the input and the format.
+//! In: a crop, and one of four inputs: a whole file, a whole file whose index is built on the way, the byte range that its index gives
+//! for the crop, or a trimmed picture. Out: the pixels of the crop and of some area around it. They equal those of
+//! [`crate::decode_into`] at the same place. Only the MCUs of the crop are decoded, or the decoder skips to it and stops below it, or
+//! everything is decoded, depending on the input and the format.
 
-use crate::decode::{Picture, decode_into};
+use std::cell::OnceCell;
+
+use crate::decode::Picture;
 use crate::error::{BadIndex, CodecError};
 use crate::format::Format;
 use crate::formats;
@@ -12,13 +15,20 @@ use crate::header::{Header, Pnm, read_header};
 use crate::memory::with_scratch;
 use crate::options::{DecodeOptions, Target};
 use crate::rect::Rect;
-use crate::seek::{JpegPiece, Piece, SeekIndex, Trimmed, TrimmedPiece};
+use crate::seek::{FirstPass, JpegPiece, McuSource, NotSeekable, Piece, SeekIndex, Trimmed, TrimmedPiece};
 
 /// A picture before it is decoded.
 #[derive(Clone, Copy, Debug)]
 pub enum Encoded<'a> {
     /// All bytes of a file.
     Whole(&'a [u8]),
+    /// All bytes of a file whose index is not known. It is built while the crop is decoded, in the same pass over the data.
+    Unindexed {
+        /// All bytes of the file.
+        bytes: &'a [u8],
+        /// Empty. Gets what [`SeekIndex::build`] would return, unless decoding was cancelled.
+        index: &'a OnceCell<Result<SeekIndex, NotSeekable>>,
+    },
     /// A file with an index.
     Indexed {
         /// The bytes that the index names for the crop, or more.
@@ -36,7 +46,7 @@ impl Encoded<'_> {
     /// The header of the whole picture.
     pub fn header(&self) -> Result<Header, CodecError> {
         match self {
-            Self::Whole(bytes) => read_header(bytes),
+            Self::Whole(bytes) | Self::Unindexed { bytes, .. } => read_header(bytes),
             Self::Indexed { index, .. } => Ok(index.header()),
             Self::Trimmed(trimmed) => Ok(trimmed.header()),
         }
@@ -44,7 +54,7 @@ impl Encoded<'_> {
 }
 
 /// Decodes at least `crop` into `picture`. Returns the decoded part of the whole picture. Crop and part are rectangles of the picture
-/// that [`decode_into`] would return with these options.
+/// that [`crate::decode_into`] would return with these options.
 pub fn decode_part_into(
     encoded: Encoded<'_>,
     crop: Rect,
@@ -64,29 +74,74 @@ pub fn decode_part_into(
     let crop = orientation.inverse().seen_rect(crop, seen_width, seen_height);
 
     let mut target = Target { width, height, options, pixels: &mut picture.pixels };
-    let part = match (encoded, header.format) {
-        (Encoded::Indexed { bytes, offset, index }, _) => {
+    let part = match encoded {
+        Encoded::Whole(bytes) => decode_whole(bytes, &header, crop, &mut target)?,
+        Encoded::Unindexed { bytes, index } => decode_unindexed(bytes, index, &header, crop, &mut target)?,
+        Encoded::Indexed { bytes, offset, index } => {
             let stored = header.stored_rect(crop, options.scale().divisor());
             with_scratch(|memory| match index.piece(stored, bytes, offset, memory)? {
                 Piece::Pixels(pixels) => formats::pnm::decode_part(pixels, bytes, offset, crop, &mut target),
                 Piece::Jpeg(piece) => decode_piece(&piece, crop, &mut target),
             })?
         }
-        (Encoded::Trimmed(trimmed), _) => decode_trimmed(trimmed, &header, crop, &mut target)?,
-        (Encoded::Whole(bytes), Format::Jpeg) => formats::jpeg::decode_part(bytes, crop, &mut target)?,
-        (Encoded::Whole(bytes), Format::Png) => formats::png::decode_part(bytes, crop, &mut target)?,
-        (Encoded::Whole(bytes), Format::WebP) => formats::webp::decode_part(bytes, crop, &mut target)?,
-        (Encoded::Whole(bytes), Format::Pnm) => {
-            let pixels = Pnm::read(bytes).expect("its header was read");
-            formats::pnm::decode_part(&pixels, bytes, 0, crop, &mut target)?
-        }
-        (Encoded::Whole(bytes), _) => {
-            decode_into(bytes, options, picture)?;
-            return Ok(Rect::whole(seen_width, seen_height));
-        }
+        Encoded::Trimmed(trimmed) => decode_trimmed(trimmed, &header, crop, &mut target)?,
     };
     picture.turn(options, orientation, part.width, part.height)?;
     Ok(orientation.seen_rect(part, width, height))
+}
+
+/// Decodes a crop of the stored picture from a whole file.
+fn decode_whole(bytes: &[u8], header: &Header, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+    match header.format {
+        Format::Jpeg => formats::jpeg::decode_part(bytes, crop, target),
+        Format::Png => formats::png::decode_part(bytes, crop, target),
+        Format::WebP => formats::webp::decode_part(bytes, crop, target),
+        Format::Pnm => {
+            let pixels = Pnm::read(bytes).expect("its header was read");
+            formats::pnm::decode_part(&pixels, bytes, 0, crop, target)
+        }
+        Format::Bmp | Format::Gif => {
+            formats::others::decode(bytes, header.format, target)?;
+            Ok(Rect::whole(target.width, target.height))
+        }
+    }
+}
+
+/// Decodes a crop of the stored picture from a whole file, and builds the index of the file.
+fn decode_unindexed(
+    bytes: &[u8],
+    index: &OnceCell<Result<SeekIndex, NotSeekable>>,
+    header: &Header,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
+    // Set only here, where nobody else has the cell.
+    let set = |built| index.set(built).expect("the cell of a file without an index is empty");
+    if header.format != Format::Jpeg {
+        set(SeekIndex::build(bytes));
+        return decode_whole(bytes, header, crop, target);
+    }
+    let scale = target.options.scale().divisor();
+    let mut pass = match FirstPass::open(bytes, header.stored_rect(crop, scale)) {
+        Ok(pass) => pass,
+        Err(reason) => {
+            set(Err(reason));
+            return decode_whole(bytes, header, crop, target);
+        }
+    };
+    let decoded = decode_mcus(pass.rect(), &pass.header(), &mut pass, crop, target);
+    if let Err(CodecError::Cancelled) = decoded {
+        return decoded;
+    }
+    let built = pass.finish(header);
+    let is_complete = built.is_ok();
+    set(built);
+    match decoded {
+        Ok(part) if is_complete => Ok(part),
+        Err(error) if !error.is_about_data() => Err(error),
+        // In a file without an index libjpeg decides what counts as damage.
+        _ => decode_whole(bytes, header, crop, target),
+    }
 }
 
 /// Decodes a crop of a stored picture of which only a part is present.
@@ -111,14 +166,24 @@ fn decode_trimmed(
 
 /// Decodes a crop of the stored picture from a piece of it.
 fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+    decode_mcus(piece.rect, &piece.header(), &mut piece.mcus(), crop, target)
+}
+
+/// Decodes a crop of the stored picture from the MCUs of a part of it, which has a header of its own.
+fn decode_mcus(
+    around: Rect,
+    header: &[u8],
+    mcus: &mut dyn McuSource,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
     let options = target.options;
     let divisor = options.scale().divisor();
-    let around = piece.rect;
     // A piece begins at an MCU, which has whole pixels at every scale.
     let (left, top) = (around.left / divisor, around.top / divisor);
     let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
     let mut target = Target { width, height, options, pixels: target.pixels };
-    let part = formats::jpeg::decode_piece(piece, crop.seen_from(left, top), &mut target)?;
+    let part = formats::jpeg::decode_mcus(header, mcus, crop.seen_from(left, top), &mut target)?;
     Ok(Rect { left: part.left + left, top: part.top + top, ..part })
 }
 

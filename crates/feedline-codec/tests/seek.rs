@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::cell::OnceCell;
+
 use feedline_codec::{
     Encoded, JpegCoding, Mode, NotSeekable, Orientation, Picture, Rect, Scale, SeekIndex, Subsampling,
     decode_part_into, encode_jpeg_as, read_header,
@@ -27,6 +29,11 @@ fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &st
         let options = options(mode);
         let found = decode_part_into(Encoded::Whole(file), crop, &options, &mut part).unwrap();
         assert_same(&whole, &part, found, crop, &format!("{what}, region"));
+        let in_one_pass = OnceCell::new();
+        let encoded = Encoded::Unindexed { bytes: file, index: &in_one_pass };
+        let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
+        assert_same(&whole, &part, found, crop, &format!("{what}, while the index is built"));
+        assert_eq!(in_one_pass.into_inner().as_ref(), Some(&built), "{what}: the index of one pass");
         let Ok(index) = &index else { continue };
         let encoded = Encoded::Indexed { bytes: file, offset: 0, index };
         let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
@@ -124,7 +131,9 @@ fn approximate_pixels_are_the_same_with_and_without_index() {
             for _ in 0..30 {
                 let crop = crop(&mut numbers, whole.width, whole.height);
                 let indexed = Encoded::Indexed { bytes: &file, offset: 0, index: &index };
-                for encoded in [Encoded::Whole(&file), indexed] {
+                let built = OnceCell::new();
+                let unindexed = Encoded::Unindexed { bytes: &file, index: &built };
+                for encoded in [Encoded::Whole(&file), indexed, unindexed] {
                     let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
                     let what = format!("{sampling:?} {scale:?} index {}", matches!(encoded, Encoded::Indexed { .. }));
                     assert_same(&whole, &part, found, crop, &what);

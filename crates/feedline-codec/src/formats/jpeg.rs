@@ -19,7 +19,7 @@ use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
 use crate::rect::Rect;
 use crate::scale::Scale;
-use crate::seek::{JpegPiece, Mcus};
+use crate::seek::McuSource;
 
 // Links the static library whose functions shim.c calls.
 use turbojpeg_sys as _;
@@ -44,15 +44,19 @@ pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>)
     decode_with(Decompressor::open(bytes)?, None, crop, target)
 }
 
-/// Decodes the part of a piece, whose coefficients are already read.
-pub(crate) fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
-    let mut mcus = piece.mcus();
-    decode_with(Decompressor::open(&piece.header())?, Some(&mut mcus), crop, target)
+/// Decodes the part of a picture that contains a crop, from a header without codes and the coefficients of all MCUs.
+pub(crate) fn decode_mcus(
+    header: &[u8],
+    mcus: &mut dyn McuSource,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
+    decode_with(Decompressor::open(header)?, Some(&mut McuFeed(mcus)), crop, target)
 }
 
 fn decode_with<'a>(
     mut decompressor: Decompressor<'a>,
-    mcus: Option<&'a mut Mcus<'_>>,
+    mcus: Option<&'a mut McuFeed<'_>>,
     crop: Rect,
     target: &mut Target<'_, '_>,
 ) -> Result<Rect, CodecError> {
@@ -100,6 +104,9 @@ fn decode_with<'a>(
     })
 }
 
+/// A source of MCUs. C gets a pointer to it, which must be thin.
+struct McuFeed<'s>(&'s mut dyn McuSource);
+
 /// One decompressor for one file.
 struct Decompressor<'a> {
     object: NonNull<Object>,
@@ -145,8 +152,8 @@ impl<'a> Decompressor<'a> {
     }
 
     /// Uses coefficients from `mcus` instead of the file, of which only the header is given.
-    fn take_coefficients(&mut self, mcus: &'a mut Mcus<'_>) -> Result<(), CodecError> {
-        let blocks = mcus.blocks_in_each();
+    fn take_coefficients(&mut self, mcus: &'a mut McuFeed<'_>) -> Result<(), CodecError> {
+        let blocks = mcus.0.blocks_in_each();
         // SAFETY: C3; C8, `mcus` is borrowed for as long as the object lives and is what `next_mcu` expects.
         let status =
             unsafe { fl_jpeg_take(self.object.as_ptr(), next_mcu, std::ptr::from_mut(mcus).cast(), blocks as c_int) };
@@ -225,11 +232,11 @@ impl Drop for Decompressor<'_> {
 /// The callback of libjpeg for each MCU: writes its blocks, or returns 0 if there is none.
 extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
     // SAFETY: C8, this is the pointer that `take_coefficients` passed, and nothing else uses it while this function runs.
-    let mcus = unsafe { &mut *mcus.cast::<Mcus<'_>>() };
+    let mcus = unsafe { &mut *mcus.cast::<McuFeed<'_>>() };
     // SAFETY: C8, as many blocks as an MCU has.
-    let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.blocks_in_each()) };
+    let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.0.blocks_in_each()) };
     // No panic may cross the C boundary. One would be a bug, and becomes an error of this picture.
-    let is_there = catch_unwind(AssertUnwindSafe(|| mcus.next(blocks).is_some())).unwrap_or(false);
+    let is_there = catch_unwind(AssertUnwindSafe(|| mcus.0.next(blocks).is_some())).unwrap_or(false);
     c_int::from(is_there)
 }
 

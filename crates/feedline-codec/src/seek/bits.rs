@@ -16,9 +16,30 @@ pub(super) struct BitReader<'a> {
     valid: u32,
 }
 
+/// The state of a [`BitReader`] that paused.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BitCursor {
+    next: usize,
+    window: u64,
+    valid: u32,
+}
+
 impl<'a> BitReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, next: 0, window: 0, valid: 0 }
+        Self::resume(bytes, BitCursor::default())
+    }
+
+    /// Continues where a reader of the same bytes paused.
+    #[inline]
+    pub(super) fn resume(bytes: &'a [u8], BitCursor { next, window, valid }: BitCursor) -> Self {
+        Self { bytes, next, window, valid }
+    }
+
+    /// The state to resume from.
+    #[inline]
+    pub(super) fn pause(&self) -> BitCursor {
+        let Self { next, window, valid, .. } = *self;
+        BitCursor { next, window, valid }
     }
 
     /// Goes to bit `position`.

@@ -1,8 +1,8 @@
 //! Decodes the AC coefficients of blocks.
 //!
 //! In: the bits after a block's DC difference. Out: its coefficients in natural order. Always true: whatever the bits are, writes
-//! stay inside the block. Bits that run past the end of a block are reported. The walk that builds the index (`huffman.rs`) is
-//! stricter: it also rejects a run of zeros at the end of a block.
+//! stay inside the block. Bits that run past the end of a block are reported, and so is a run of 16 zeros that reaches it. The walk
+//! that skips blocks (`huffman.rs`) accepts exactly the same bits.
 
 use super::bits::BitReader;
 use super::huffman::{Code, Symbols, extended};
@@ -138,7 +138,7 @@ impl Coefficients {
                 }
                 bits.consume(step & 31);
                 if put(&mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
-                    return is_end(place).then_some(());
+                    return is_end(place, (step >> VALUE_SHIFT) as i16).then_some(());
                 }
             }
             let step = self.steps[bits.peek(LOOK) as usize];
@@ -159,16 +159,17 @@ impl Coefficients {
             let value = if size == 0 { 0 } else { extended(bits.peek(size), size) as i16 };
             bits.consume(size);
             if put(&mut place, run, value) {
-                return is_end(place).then_some(());
+                return is_end(place, value).then_some(());
             }
         }
     }
 }
 
-/// Whether a block may end at this place.
+/// Whether a block may end at this place after this value.
 #[inline]
-fn is_end(place: usize) -> bool {
-    place == 64 || place > END
+fn is_end(place: usize, value: i16) -> bool {
+    // 16 zeros must not reach the end of a block: EOB stands for that.
+    (place == 64 && value != 0) || place > END
 }
 
 /// The number of coefficients that a symbol skips, and of the bits of the value after it.

@@ -4,6 +4,7 @@
 //! all components. It can be written again for a part of the picture.
 
 use super::huffman::Code;
+use crate::rect::Rect;
 
 /// Limits of libjpeg.
 const MAX_BLOCKS_IN_MCU: usize = 10;
@@ -252,8 +253,14 @@ impl JpegFrame {
         (self.width.div_ceil(width), self.height.div_ceil(height))
     }
 
-    /// Writes a header for a picture of another size, without codes. It is for a decoder that gets coefficients.
-    pub(super) fn write(&self, (width, height): (u32, u32), out: &mut Vec<u8>) {
+    /// A header for a part of the picture as a picture of its own, without codes. It is for a decoder that gets coefficients.
+    pub(super) fn header_of(&self, part: Rect) -> Vec<u8> {
+        let mut header = Vec::new();
+        self.write((part.width, part.height), &mut header);
+        header
+    }
+
+    fn write(&self, (width, height): (u32, u32), out: &mut Vec<u8>) {
         out.extend([0xff, 0xd8]);
         if self.has_jfif {
             segment(out, 0xe0, |out| out.extend(b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"));

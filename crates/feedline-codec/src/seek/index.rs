@@ -47,9 +47,7 @@ pub(crate) struct JpegPiece<'a> {
 impl JpegPiece<'_> {
     /// A header for it as a picture of its own, without codes.
     pub(crate) fn header(&self) -> Vec<u8> {
-        let mut header = Vec::new();
-        self.frame.write((self.rect.width, self.rect.height), &mut header);
-        header
+        self.frame.header_of(self.rect)
     }
 
     /// Its coefficients.

@@ -5,7 +5,7 @@
 
 use super::frame::JpegFrame;
 use super::packed::{FieldWriter, PackedReader, field, put_number, put_signed, width_of};
-use super::walk::{COMPONENTS, NotSeekable, Predictors, WalkedScan, walk};
+use super::walk::{COMPONENTS, NotSeekable, Predictors, Walk, WalkedScan};
 use crate::error::BadIndex;
 use crate::format::Format;
 use crate::header::{Header, read_header};
@@ -58,11 +58,20 @@ impl Row {
 impl JpegIndex {
     /// Walks a file.
     pub(super) fn build(file: &[u8]) -> Result<Self, NotSeekable> {
-        let (frame, scan) = JpegFrame::read(file).map_err(NotSeekable)?;
         let header = read_header(file).map_err(|_| NotSeekable("it has no header"))?;
-        let walked = walk(file, &frame, scan, GROUP_MCUS)?;
-        let mut this =
-            Self { frame, scan: scan as u64, orientation: header.orientation, rows: Vec::new(), fields: Vec::new() };
+        Self::of_walk(Self::walk(file)?, header.orientation)
+    }
+
+    /// A walk that can become an index.
+    pub(super) fn walk(file: &[u8]) -> Result<Walk<'_>, NotSeekable> {
+        Walk::open(file, GROUP_MCUS)
+    }
+
+    /// Finishes a walk.
+    pub(super) fn of_walk(walk: Walk<'_>, orientation: Orientation) -> Result<Self, NotSeekable> {
+        let scan = walk.scan as u64;
+        let (frame, walked) = walk.finish()?;
+        let mut this = Self { frame, scan, orientation, rows: Vec::new(), fields: Vec::new() };
         this.add_rows(&walked);
         Ok(this)
     }

@@ -1,6 +1,6 @@
 //! The seek index of a picture file: where each part of the picture is stored.
 //!
-//! In: an unchanged baseline JPEG, walked once. Out: a small index. With it only the coefficients of the MCUs around a crop are
+//! In: an unchanged baseline JPEG, walked once, alone or while a crop of it is decoded. Out: a small index. With it only the coefficients of the MCUs around a crop are
 //! read, and libjpeg turns them into exactly the pixels of a full decode. Of raw pixels (PPM, PGM) only the rows of the crop are
 //! read. The data that a crop needs can also be extracted, as a [`Trimmed`] picture, and decoded elsewhere.
 //!
@@ -11,23 +11,27 @@ mod bits;
 mod coefficients;
 mod cut;
 mod exact;
+mod first_pass;
 mod frame;
 mod huffman;
 mod index;
 mod jpeg;
+mod mcus;
 mod optimal;
 mod packed;
 mod packed_frame;
 mod recode;
 mod scan;
+mod segment;
 mod table_cache;
 mod trim;
 mod trimmed;
 mod walk;
 
+pub(crate) use first_pass::FirstPass;
 pub use index::SeekIndex;
 pub(crate) use index::{JpegPiece, Piece};
-pub(crate) use scan::Mcus;
+pub(crate) use mcus::McuSource;
 pub use trimmed::Trimmed;
 pub(crate) use trimmed::TrimmedPiece;
 pub use walk::NotSeekable;

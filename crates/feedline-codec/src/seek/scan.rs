@@ -13,6 +13,7 @@ use super::cut::Cut;
 use super::frame::JpegFrame;
 use super::huffman::{Symbols, difference};
 use super::jpeg::JpegIndex;
+use super::mcus::McuSource;
 use super::table_cache::{Block, TableCache};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
@@ -163,22 +164,6 @@ impl<'a> Mcus<'a> {
         }
     }
 
-    /// Blocks in an MCU.
-    pub(crate) fn blocks_in_each(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Reads the next MCU into zeroed blocks. `None` if there is none, or if the data are invalid.
-    pub(crate) fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
-        let order = self.order;
-        let mut coefficients = coefficients.iter_mut();
-        self.next_with(|block, dc, bits| {
-            let out = coefficients.next()?;
-            out[0] = dc as i16;
-            block.ac.read_block(bits, order, out)
-        })
-    }
-
     /// Advances past the next MCU. `read` gets each block with its DC value, and reads its AC coefficients.
     #[inline]
     pub(super) fn next_with(
@@ -204,7 +189,24 @@ impl<'a> Mcus<'a> {
     }
 }
 
-fn blocks(frame: &JpegFrame) -> Vec<Block<Coefficients>> {
+impl McuSource for Mcus<'_> {
+    fn blocks_in_each(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
+        let order = self.order;
+        let mut coefficients = coefficients.iter_mut();
+        self.next_with(|block, dc, bits| {
+            let out = coefficients.next()?;
+            out[0] = dc as i16;
+            block.ac.read_block(bits, order, out)
+        })
+    }
+}
+
+/// The tables to read the blocks of an MCU.
+pub(super) fn blocks(frame: &JpegFrame) -> Vec<Block<Coefficients>> {
     thread_local! {
         static KEPT: (TableCache<Symbols>, TableCache<Coefficients>) = const { (TableCache::new(), TableCache::new()) };
     }

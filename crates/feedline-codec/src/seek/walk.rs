@@ -1,12 +1,15 @@
 //! Walks the entropy-coded data of a file once, without decoding pixels.
 //!
-//! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors. A file is walked to the end of its
-//! data, and anything unexpected there makes it [`NotSeekable`]. So the data of a file with an index are complete. A missing end
-//! marker is accepted, and bytes after it are ignored.
+//! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors; on the way, the coefficients of the
+//! MCUs that the caller reads instead of skipping them. A file is walked to the end of its data, and anything unexpected there makes
+//! it [`NotSeekable`]. So the data of a file with an index are complete. A missing end marker is accepted, and bytes after it are
+//! ignored.
 
-use super::bits::BitReader;
+use super::bits::{BitCursor, BitReader};
+use super::coefficients::{Coefficients, Order};
 use super::frame::JpegFrame;
 use super::huffman::{Runs, Symbols, difference};
+use super::segment::EntropySegment;
 use super::table_cache::{Block, TableCache};
 
 /// Upper limit of components.
@@ -36,62 +39,163 @@ pub(super) struct WalkedScan {
     pub ends: Vec<u32>,
 }
 
-/// Records a place every `every` MCUs of each row. The scan begins at `scan`.
-pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<WalkedScan, NotSeekable> {
-    if file.len() > MAX_BYTES {
-        return Err(NotSeekable("it is larger than 512 MiB"));
+/// A walk over the scan of a file. MCUs are skipped or read, in their order.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    file: &'a [u8],
+    pub frame: JpegFrame,
+    /// Where the scan begins in the file.
+    pub scan: usize,
+    /// Number of MCUs in a group.
+    every: u32,
+    blocks: Vec<Block<Runs>>,
+    /// MCUs in a row, in the scan, and between two restarts.
+    columns: u32,
+    total: u64,
+    interval: u64,
+    /// The data up to the next marker, the place in it, and the byte of the file after the marker.
+    segment: EntropySegment,
+    bits: BitCursor,
+    next_segment: usize,
+    /// The number of the first MCU after the segment.
+    segment_end: u64,
+    /// The next MCU: its number, its column and its predictors.
+    mcu: u64,
+    column: u32,
+    predictors: [i32; COMPONENTS],
+    walked: WalkedScan,
+}
+
+impl<'a> Walk<'a> {
+    /// Reads the header of a file, to record a place every `every` MCUs of each row.
+    pub(super) fn open(file: &'a [u8], every: u32) -> Result<Self, NotSeekable> {
+        let (frame, scan) = JpegFrame::read(file).map_err(NotSeekable)?;
+        if file.len() > MAX_BYTES {
+            return Err(NotSeekable("it is larger than 512 MiB"));
+        }
+        let blocks = blocks(&frame);
+        let (columns, rows) = frame.mcus();
+        let total = u64::from(columns) * u64::from(rows);
+        // A block takes at least two bits, so an impossible size is detected before memory is allocated.
+        if total * blocks.len() as u64 > file.len() as u64 * 4 {
+            return Err(NotSeekable("its size does not fit its length"));
+        }
+        let interval = if frame.restart_interval == 0 { total } else { u64::from(frame.restart_interval) };
+        Ok(Self {
+            file,
+            frame,
+            scan,
+            every,
+            blocks,
+            columns,
+            total,
+            interval,
+            segment: EntropySegment::default(),
+            bits: BitCursor::default(),
+            next_segment: scan,
+            segment_end: 0,
+            mcu: 0,
+            column: 0,
+            predictors: [0; COMPONENTS],
+            walked: WalkedScan::default(),
+        })
     }
-    let blocks = blocks(frame);
-    let (columns, rows) = frame.mcus();
-    let total = u64::from(columns) * u64::from(rows);
-    // A block takes at least two bits, so an impossible size is detected before memory is allocated.
-    if total * blocks.len() as u64 > file.len() as u64 * 4 {
-        return Err(NotSeekable("its size does not fit its length"));
+
+    /// Skips the MCUs before number `mcu` of the scan.
+    pub(super) fn skip_to(&mut self, mcu: u64) -> Result<(), NotSeekable> {
+        self.walk_to(mcu, |_, block, _, bits| block.ac.skip_block(bits))
     }
-    let interval = if frame.restart_interval == 0 { total } else { u64::from(frame.restart_interval) };
-    let mut walked = WalkedScan::default();
-    let mut segment = EntropySegment::default();
-    let mut next = scan;
-    let (mut mcu, mut column) = (0, 0);
-    while mcu < total {
-        next = segment.read(file, scan, next)?;
-        let EntropySegment { bytes, places, marker } = &mut segment;
-        let mut bits = BitReader::new(bytes);
-        let mut predictors = [0_i32; COMPONENTS];
-        let last = (mcu + interval).min(total);
-        while mcu < last {
-            if column % every == 0 {
-                walked.starts.push(places.of(bits.position()));
+
+    /// Reads the next MCU into zeroed blocks. `blocks` has the tables for it.
+    pub(super) fn read(
+        &mut self,
+        blocks: &[Block<Coefficients>],
+        coefficients: &mut [[i16; 64]],
+    ) -> Result<(), NotSeekable> {
+        self.walk_to(self.mcu + 1, |number, _, dc, bits| {
+            let out = coefficients.get_mut(number)?;
+            out[0] = dc as i16;
+            blocks.get(number)?.ac.read_block(bits, Order::WHOLE, out)
+        })
+    }
+
+    /// Skips the rest of the scan. Returns what was recorded.
+    pub(super) fn finish(mut self) -> Result<(JpegFrame, WalkedScan), NotSeekable> {
+        self.skip_to(self.total)?;
+        Ok((self.frame, self.walked))
+    }
+
+    /// Advances to MCU number `end`. `pass` gets each block after its DC difference: its number in the MCU, its tables and its DC
+    /// value.
+    #[inline]
+    fn walk_to(
+        &mut self,
+        end: u64,
+        mut pass: impl FnMut(usize, &Block<Runs>, i32, &mut BitReader<'_>) -> Option<()>,
+    ) -> Result<(), NotSeekable> {
+        while self.mcu < end {
+            if self.mcu == self.segment_end {
+                self.begin_segment()?;
             }
-            for Block { component, dc, ac } in &blocks {
-                let damage = NotSeekable("its data is not a sequence of blocks");
-                predictors[*component] += difference(dc, &mut bits).ok_or(damage)?;
-                ac.skip_block(&mut bits).ok_or(damage)?;
+            let EntropySegment { bytes, places, .. } = &mut self.segment;
+            let mut bits = BitReader::resume(bytes, self.bits);
+            let (mut mcu, mut column, mut predictors) = (self.mcu, self.column, self.predictors);
+            let last = self.segment_end.min(end);
+            while mcu < last {
+                if column % self.every == 0 {
+                    self.walked.starts.push(places.of(bits.position()));
+                }
+                for (number, block) in self.blocks.iter().enumerate() {
+                    let damage = NotSeekable("its data is not a sequence of blocks");
+                    let predictor = &mut predictors[block.component];
+                    *predictor += difference(&block.dc, &mut bits).ok_or(damage)?;
+                    pass(number, block, *predictor, &mut bits).ok_or(damage)?;
+                }
+                if bits.is_past_end() {
+                    return Err(NotSeekable("its data is truncated"));
+                }
+                mcu += 1;
+                column += 1;
+                if column % self.every == 0 || column == self.columns {
+                    self.walked.predictors.push(narrow(predictors)?);
+                }
+                if column == self.columns {
+                    self.walked.ends.push(places.of(bits.position()));
+                    column = 0;
+                }
             }
-            if bits.is_past_end() {
-                return Err(NotSeekable("its data is truncated"));
-            }
-            mcu += 1;
-            column += 1;
-            if column % every == 0 || column == columns {
-                walked.predictors.push(narrow(predictors)?);
-            }
-            if column == columns {
-                walked.ends.push(places.of(bits.position()));
-                column = 0;
+            self.bits = bits.pause();
+            (self.mcu, self.column, self.predictors) = (mcu, column, predictors);
+            if self.mcu == self.segment_end {
+                self.end_segment()?;
             }
         }
+        Ok(())
+    }
+
+    fn begin_segment(&mut self) -> Result<(), NotSeekable> {
+        self.next_segment = self.segment.read(self.file, self.scan, self.next_segment)?;
+        self.bits = BitCursor::default();
+        self.segment_end = (self.mcu + self.interval).min(self.total);
+        self.predictors = [0; COMPONENTS];
+        Ok(())
+    }
+
+    /// Checks that nothing but the expected marker follows the last MCU of the segment.
+    fn end_segment(&self) -> Result<(), NotSeekable> {
+        let EntropySegment { bytes, marker, .. } = &self.segment;
         // Up to seven bits fill the last byte. A whole unused byte is not part of any MCU.
-        if bytes.len() * 8 - bits.position() >= 8 {
+        if bytes.len() * 8 - BitReader::resume(bytes, self.bits).position() >= 8 {
             return Err(NotSeekable("there are bytes after its data"));
         }
+        let is_last = self.mcu == self.total;
         // Restart markers count from 0xd0 to 0xd7 and start over. After the last MCU comes the end of the image, 0xd9.
-        let expected = if mcu < total { 0xd0 | ((mcu / interval - 1) % 8) as u8 } else { 0xd9 };
-        if marker.is_some_and(|marker| marker != expected) || (marker.is_none() && mcu < total) {
+        let expected = if is_last { 0xd9 } else { 0xd0 | ((self.mcu / self.interval - 1) % 8) as u8 };
+        if marker.is_some_and(|marker| marker != expected) || (marker.is_none() && !is_last) {
             return Err(NotSeekable("its data is followed by an unexpected marker"));
         }
+        Ok(())
     }
-    Ok(walked)
 }
 
 fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
@@ -111,68 +215,4 @@ pub(super) fn blocks(frame: &JpegFrame) -> Vec<Block<Runs>> {
         static KEPT: (TableCache<Symbols>, TableCache<Runs>) = const { (TableCache::new(), TableCache::new()) };
     }
     KEPT.with(|(dc, ac)| Block::of_mcu(frame, dc, ac, Runs::new))
-}
-
-/// Data between two markers, without stuffing.
-#[derive(Debug, Default)]
-struct EntropySegment {
-    bytes: Vec<u8>,
-    places: Places,
-    /// The marker after it.
-    marker: Option<u8>,
-}
-
-/// Where the bits of a segment lie in the scan.
-#[derive(Debug, Default)]
-struct Places {
-    /// The byte of the scan at which the segment starts.
-    start: usize,
-    /// For each stuffed zero, the number of bytes of the segment before it, not counting stuffed zeros.
-    stuffed: Vec<usize>,
-    /// Number of zeros before the last requested place.
-    passed: usize,
-}
-
-impl EntropySegment {
-    /// Reads from `at` on. Returns the place after the marker.
-    fn read(&mut self, file: &[u8], scan: usize, at: usize) -> Result<usize, NotSeekable> {
-        self.bytes.clear();
-        self.places.stuffed.clear();
-        (self.places.start, self.places.passed) = (at - scan, 0);
-        let mut rest = file.get(at..).unwrap_or_default();
-        self.marker = loop {
-            // A 0xff in the data is followed by a stuffed zero. Before any other byte it is a marker.
-            let Some(marker) = memchr::memchr(0xff, rest) else {
-                self.bytes.extend_from_slice(rest);
-                rest = &[];
-                break None;
-            };
-            match rest.get(marker + 1) {
-                Some(0) => {
-                    self.bytes.extend_from_slice(&rest[..=marker]);
-                    self.places.stuffed.push(self.bytes.len());
-                    rest = &rest[marker + 2..];
-                }
-                Some(0xff) | None => return Err(NotSeekable("there are fill bytes in its data")),
-                Some(&kind) => {
-                    self.bytes.extend_from_slice(&rest[..marker]);
-                    rest = &rest[marker + 2..];
-                    break Some(kind);
-                }
-            }
-        };
-        Ok(file.len() - rest.len())
-    }
-}
-
-impl Places {
-    /// The place in the scan of a bit of the segment. Must be called with ascending bits.
-    fn of(&mut self, bit: usize) -> u32 {
-        let byte = bit / 8;
-        // Each stuffed zero before this byte shifts its place in the file by one.
-        while self.stuffed.get(self.passed).is_some_and(|&before| before <= byte) {
-            self.passed += 1;
-        }
-        ((self.start + byte + self.passed) * 8 + bit % 8) as u32
-    }
 }

@@ -4,8 +4,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use feedline_codec::{Rect, SeekIndex, View};
+use feedline_codec::{Rect, View};
 
+use super::Encoded;
 use super::kind::pixel_shape;
 use super::{Axes, Volume};
 use crate::dtype::{Dtype, array_bytes};
@@ -42,47 +43,6 @@ impl DerefMut for Memory<'_> {
             Self::Heap(buffer) => buffer.as_mut_slice(),
             Self::Slot(slot) => slot,
         }
-    }
-}
-
-/// The encoded bytes of a file, or of the part that a crop needs.
-#[derive(Debug)]
-pub struct Encoded<'s> {
-    /// The bytes.
-    pub memory: Memory<'s>,
-    /// Which part of the file they are.
-    pub content: EncodedContent,
-}
-
-/// Which part of a file encoded bytes are.
-#[derive(Debug)]
-pub enum EncodedContent {
-    /// The whole file.
-    Whole {
-        /// Its seek index, if known.
-        index: Option<SeekIndex>,
-    },
-    /// A range of the file.
-    Part {
-        /// The start of the range in the file.
-        offset: u64,
-        /// The seek index of the file.
-        index: SeekIndex,
-    },
-    /// The part that a crop needs, cut out by the seek index.
-    Trimmed,
-}
-
-impl Encoded<'_> {
-    /// Whether this is the whole file.
-    pub fn is_whole(&self) -> bool {
-        matches!(self.content, EncodedContent::Whole { .. })
-    }
-}
-
-impl<'s> From<Memory<'s>> for Encoded<'s> {
-    fn from(memory: Memory<'s>) -> Self {
-        Self { memory, content: EncodedContent::Whole { index: None } }
     }
 }
 

@@ -1,8 +1,14 @@
 //! Decodes pictures.
 //!
-//! Formats: JPEG, PNG, WebP, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name.
+//! Formats: JPEG, PNG, WebP, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name. If the seek index of
+//! a file is wanted, it is built in the same pass in which a crop is decoded, and handed to its keeper.
 
-use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
+use std::cell::OnceCell;
+
+use feedline_codec::{
+    self as codec, BadIndex, CodecError, DecodeOptions, Mode, NotSeekable, Picture, Rect, SeekIndex, Trimmed,
+    decode_into,
+};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 use serde_inline_default::serde_inline_default;
@@ -116,9 +122,10 @@ impl DecodeImage {
         let decoding = self.decoding(name).expect("it decodes");
         let trimmed = match encoded.content {
             EncodedContent::Trimmed => Some(Trimmed::read(&encoded.memory).map_err(CodecError::from)?),
-            EncodedContent::Whole { .. } | EncodedContent::Part { .. } => None,
+            EncodedContent::Whole { .. } | EncodedContent::Unindexed(_) | EncodedContent::Part { .. } => None,
         };
-        let bytes = as_codec(&encoded, trimmed.as_ref());
+        let built = OnceCell::new();
+        let bytes = as_codec(&encoded, trimmed.as_ref(), &built);
         let header = bytes.header()?;
         let facts = decoding.facts(&header);
         let need = need(facts);
@@ -127,6 +134,10 @@ impl DecodeImage {
         // The decoder rejects larger pictures itself. Reserving memory for them would only turn that error into a wait.
         if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
             workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
+        }
+        if matches!(encoded.content, EncodedContent::Unindexed(_)) {
+            // The pass over the file copies its data, without stuffing.
+            workspace.reserve(encoded.memory.len())?;
         }
         let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
         // A buffer of an earlier sample is reused. The decoder grows it if it is too small.
@@ -142,6 +153,9 @@ impl DecodeImage {
         };
         // It borrows the encoded bytes, which are given back below.
         drop(trimmed);
+        if let (Some(built), EncodedContent::Unindexed(keeper)) = (built.get(), &encoded.content) {
+            keeper.keep(built.as_ref().map_err(|reason| *reason));
+        }
         let rect = part?;
         let Picture { width, height, channels, pixels } = picture;
         let len = width as usize * height as usize * usize::from(channels);
@@ -183,12 +197,18 @@ fn decode_part(
     }
 }
 
-fn as_codec<'a>(encoded: &'a Encoded<'_>, trimmed: Option<&'a Trimmed<'a>>) -> codec::Encoded<'a> {
+/// The encoded bytes for the decoder. `built` gets the index, if one is wanted.
+fn as_codec<'a>(
+    encoded: &'a Encoded<'_>,
+    trimmed: Option<&'a Trimmed<'a>>,
+    built: &'a OnceCell<Result<SeekIndex, NotSeekable>>,
+) -> codec::Encoded<'a> {
     let bytes = &*encoded.memory;
     match (&encoded.content, trimmed) {
         (_, Some(trimmed)) => codec::Encoded::Trimmed(trimmed),
         (EncodedContent::Part { offset, index }, _) => codec::Encoded::Indexed { bytes, offset: *offset, index },
         (EncodedContent::Whole { index: Some(index) }, _) => codec::Encoded::Indexed { bytes, offset: 0, index },
+        (EncodedContent::Unindexed(_), _) => codec::Encoded::Unindexed { bytes, index: built },
         (EncodedContent::Whole { index: None } | EncodedContent::Trimmed, _) => codec::Encoded::Whole(bytes),
     }
 }

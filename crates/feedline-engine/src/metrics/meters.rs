@@ -72,7 +72,8 @@ pub struct SeekMeter {
 }
 
 impl SeekMeter {
-    /// Adds a file that was walked to build an index.
+    /// Adds a new index, or a file that cannot have one. `busy` is the time of building and saving it. If it was built while a crop
+    /// was decoded, only the time of saving it.
     pub(crate) fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
         let counter = if is_seekable { &self.made } else { &self.not_seekable };
         counter.add(1);
@@ -166,7 +167,7 @@ pub struct Metrics {
     /// Network traffic of the supply.
     pub traffic: Arc<TrafficMeter>,
     /// Seek indexes.
-    pub seek: SeekMeter,
+    pub seek: Arc<SeekMeter>,
     /// The cache of samples.
     pub cache: CacheMeter,
     /// Waiting time of consumers.
@@ -195,7 +196,7 @@ impl Metrics {
             costs: CostMeter::default(),
             read: ReadMeter::default(),
             traffic,
-            seek: SeekMeter::default(),
+            seek: Arc::default(),
             cache: CacheMeter::default(),
             stalls: StallMeter::default(),
             recorder: Recorder::default(),

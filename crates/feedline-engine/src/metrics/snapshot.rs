@@ -98,7 +98,8 @@ pub struct SeekSnapshot {
     pub not_seekable: u64,
     /// Bytes of the new indexes.
     pub made_bytes: u64,
-    /// Time spent building them.
+    /// Time spent building and saving them. Those that were built while a crop was decoded count with the time of saving. The rest
+    /// of their time is part of the decoder's.
     pub busy_seconds: f64,
     /// Samples read by their index.
     pub used: u64,

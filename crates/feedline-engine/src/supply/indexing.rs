@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_codec::SeekIndex;
 use feedline_data::batch::Kind;
@@ -130,6 +130,10 @@ fn index_picture(
     file.resize(len as usize, 0);
     object.read_at(range.start, &mut file)?;
     counts.walked_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
-    indexes.make(id, stamp, &file, &counts.meter);
+    if indexes.has_room() {
+        let start = Instant::now();
+        let built = SeekIndex::build(&file);
+        indexes.keep(id, stamp, built.as_ref().map_err(|reason| *reason), start.elapsed(), &counts.meter);
+    }
     Ok(())
 }

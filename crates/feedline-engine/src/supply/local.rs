@@ -20,7 +20,7 @@ use feedline_order::{Place, SampleId, SampleRequest};
 
 use super::reader::{Part, Reader};
 use super::rows::Rows;
-use super::seek::{IndexLookup, SeekIndexes};
+use super::seek::{IndexLookup, Keeper, SeekIndexes};
 use super::volumes::Volumes;
 use super::{Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
@@ -65,7 +65,7 @@ struct Trim {
     /// The number of the op that decodes the field.
     decoder: usize,
     decoding: Decoding,
-    indexes: SeekIndexes,
+    indexes: Arc<SeekIndexes>,
 }
 
 impl LocalSupply {
@@ -75,7 +75,7 @@ impl LocalSupply {
         let uses_indexes = plan.config().seek_index == SeekIndexUse::Auto;
         let trim = |name: &str| {
             let (decoder, decoding) = plan.chain().decoder_of(name).filter(|_| uses_indexes)?;
-            let indexes = SeekIndexes::new(&*source, name, machine.cache_folder.as_ref());
+            let indexes = SeekIndexes::new(&*source, name, machine.cache_folder.as_ref()).into();
             Some(Trim { decoder, decoding, indexes })
         };
         let field = |(name, kind): (&Arc<str>, &Kind)| LoadedField {
@@ -157,10 +157,11 @@ impl LocalSupply {
         field: &LoadedField,
         trim: &Trim,
         request: SampleRequest,
-        sought: Sought,
+        reading: Reading,
         reader: &Reader<'_>,
         workspace: &mut Workspace,
     ) -> Result<Encoded<'s>, SupplyError> {
+        let sought = self.seek(field, trim, request, reading)?;
         let Sought { object, all, stamp, found, needed } = sought;
         let seek = &reader.metrics.seek;
         if let Some(needed) = needed {
@@ -170,20 +171,29 @@ impl LocalSupply {
             return Ok(Encoded { memory, content: EncodedContent::Part { offset: needed.start, index } });
         }
         let memory = read_range(&*object, all, reader, workspace)?;
-        let index = match found {
+        let content = match found {
             // The whole file was read, although there is an index: either all of it is needed, or the index belongs to another
             // version.
-            IndexLookup::Index(index) if index.fits(&memory) => Some(index),
-            IndexLookup::NotSeekable => None,
+            IndexLookup::Index(index) if index.fits(&memory) => EncodedContent::Whole { index: Some(index) },
+            IndexLookup::NotSeekable => EncodedContent::Whole { index: None },
             IndexLookup::Index(_) | IndexLookup::Unknown => {
                 // Building an index pays only if a crop follows: without one the whole file is needed each time.
                 let header = read_header(&memory).ok();
                 let is_cropped = header.is_some_and(|header| self.need(field, trim, request, &header).is_some());
-                let make = || trim.indexes.make(request.id, stamp, &memory, seek);
-                if is_cropped { make() } else { None }
+                if is_cropped && trim.indexes.has_room() {
+                    let (indexes, meter) = (Arc::clone(&trim.indexes), Arc::clone(seek));
+                    EncodedContent::Unindexed(Box::new(Keeper { indexes, meter, id: request.id, stamp }))
+                } else {
+                    EncodedContent::Whole { index: None }
+                }
             }
         };
-        Ok(Encoded { memory, content: EncodedContent::Whole { index } })
+        let mut encoded = Encoded { memory, content };
+        if reading == Reading::Complete {
+            // It will be cached with its index.
+            encoded.build_index();
+        }
+        Ok(encoded)
     }
 
     /// The part of a picture that the op after its decoder needs. `None` if it needs all.
@@ -239,8 +249,7 @@ impl LocalSupply {
             let Some((dtype, shape)) = fixed.as_ref().or(ragged.as_ref()) else {
                 let encoded = match trim {
                     Some(trim) if reading != Reading::Plain => {
-                        let sought = self.seek(field, trim, request, reading)?;
-                        self.read_trimmed(field, trim, request, sought, &reader, workspace)?
+                        self.read_trimmed(field, trim, request, reading, &reader, workspace)?
                     }
                     _ => read_whole(self.source.origin(id, name), &reader, workspace)?.into(),
                 };

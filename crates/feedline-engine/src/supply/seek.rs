@@ -1,14 +1,15 @@
-//! Finds the seek indexes of a source's pictures, and builds missing ones.
+//! Finds the seek indexes of a source's pictures, and saves new ones.
 //!
 //! In: a sample, and a stamp of its stored bytes. Out: its index, if it has one. Indexes next to the data come first, where
 //! `feedline pack` writes them; then the cache folder. If the cache folder cannot be written, new indexes are kept in memory, up to
-//! a limit. Without a cache folder none are built.
+//! a limit. Without a cache folder none are kept.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_codec::SeekIndex;
+use feedline_codec::{NotSeekable, SeekIndex};
+use feedline_data::batch::IndexKeeper;
 use feedline_data::memory::NoMemory;
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::Source;
@@ -78,18 +79,44 @@ impl SeekIndexes {
         Ok(if is_kept { read(&record) } else { IndexLookup::Unknown })
     }
 
-    /// Builds the index of a file and saves it. Builds nothing that could not be saved: an index does not pay for a single crop.
-    pub(super) fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
-        let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
+    /// Whether a new index could be saved. If not, none is built: it does not pay for a single crop.
+    pub(super) fn has_room(&self) -> bool {
+        self.shelf.as_ref().is_some_and(|shelf| shelf.takes_records() || !self.memory.is_full())
+    }
+
+    /// Saves an index. `busy` is the time that building it took.
+    pub(super) fn keep(
+        &self,
+        id: SampleId,
+        stamp: u64,
+        built: Result<&SeekIndex, NotSeekable>,
+        busy: Duration,
+        meter: &SeekMeter,
+    ) {
         let start = Instant::now();
-        let index = SeekIndex::build(file).ok();
         // An empty record says that the file cannot have an index, so it is not examined again.
-        let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
-        if !shelf.put(id.0, stamp, &bytes) && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
-            return index;
+        let bytes = built.map(SeekIndex::to_bytes).unwrap_or_default();
+        let is_on_shelf = self.shelf.as_ref().is_some_and(|shelf| shelf.put(id.0, stamp, &bytes));
+        let len = bytes.len();
+        if is_on_shelf || self.memory.put(id.0, stamp, Arc::new(bytes)) {
+            meter.add_made((busy + start.elapsed()).max(Duration::from_nanos(1)), built.is_ok(), len);
         }
-        meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
-        index
+    }
+}
+
+/// Saves the index of one picture.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub indexes: Arc<SeekIndexes>,
+    pub meter: Arc<SeekMeter>,
+    pub id: SampleId,
+    /// The stamp of the picture's stored bytes.
+    pub stamp: u64,
+}
+
+impl IndexKeeper for Keeper {
+    fn keep(&self, built: Result<&SeekIndex, NotSeekable>) {
+        self.indexes.keep(self.id, self.stamp, built, Duration::ZERO, &self.meter);
     }
 }
 

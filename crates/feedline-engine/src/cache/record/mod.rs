@@ -45,6 +45,11 @@ pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 put(&mut out, &index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default());
                 put(&mut out, memory);
             }
+            Value::Bytes(Encoded { memory, content: EncodedContent::Unindexed(_) }) => {
+                out.push(BYTES);
+                put(&mut out, &[]);
+                put(&mut out, memory);
+            }
             Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed }) => {
                 out.push(TRIMMED);
                 put(&mut out, memory);

@@ -221,15 +221,27 @@ impl NearPreparer {
         })
     }
 
+    /// Builds the seek indexes that are wanted. No decoder does it, because encoded pictures are sent.
+    fn build_indexes(&self, sample: &mut Sample<'_>) {
+        for (name, _) in self.plan.loaded().iter() {
+            if let Ok(Value::Bytes(encoded)) = sample.get(name) {
+                encoded.build_index();
+            }
+        }
+    }
+
     /// Cuts encoded pictures to the part that the crop after the decoder needs, if that makes them smaller.
     fn trim(&self, sample: &mut Sample<'_>, request: SampleRequest, scratch: &mut Workspace) {
+        self.build_indexes(sample);
         for (name, _) in self.plan.loaded().iter() {
             let Some((decoder, decoding)) = self.plan.chain().decoder_of(name) else { continue };
             let Ok(Value::Bytes(encoded)) = sample.get(name) else { continue };
             let (offset, index) = match &encoded.content {
                 EncodedContent::Whole { index: Some(index) } => (0, index),
                 EncodedContent::Part { offset, index } => (*offset, index),
-                EncodedContent::Whole { index: None } | EncodedContent::Trimmed => continue,
+                EncodedContent::Whole { index: None } | EncodedContent::Unindexed(_) | EncodedContent::Trimmed => {
+                    continue;
+                }
             };
             let header = index.header();
             let Some(need) = self.plan.chain().ahead(decoder, request).need(name, decoding.facts(&header)) else {
@@ -277,7 +289,8 @@ impl NearPreparer {
             if is_trimmed {
                 // The first trimmed load may build a seek index or search a label. Later ones reuse the result, so it is not
                 // measured.
-                drop(self.load(request, Reading::Trimmed, scratch)?);
+                let Loaded { mut sample, .. } = self.load(request, Reading::Trimmed, scratch)?;
+                self.build_indexes(&mut sample);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
             // Each pass starts from a fresh load, because ops change the sample.
