@@ -4,7 +4,8 @@
 //! threads of this supply ask the operating system for the bytes of the samples to come, in the order of need. The preparers then
 //! find them in the page cache. While reads are fast, nothing is asked for.
 //!
-//! Always true: at most a limited number of bytes is asked for ahead of the samples that were loaded (law 5). An error of a read is
+//! Always true: at most a limited number of bytes is asked for ahead of the samples that were loaded, apart from one task for each
+//! thread (law 5). An error of a read is
 //! the preparer's to report: nothing here fails.
 
 use std::collections::VecDeque;
