@@ -37,7 +37,7 @@ def batches(given: dict[str, Any]) -> tuple[int, Iterable[Any]]:
 
         return 0, consumer(given["socket"], kind.removeprefix("tensorsocket-"), batch)
     over = work.source(given["work"], given["folder"])
-    return len(over), work.loader(given["work"], over, kind, given["socket"], batch)
+    return len(over), work.loader(given["work"], over, kind, given["socket"], batch, given["weight"])
 
 
 def look(batch: Any) -> tuple[Any, float]:

@@ -29,6 +29,7 @@ class Job:
     epochs: int = 4
     delay_seconds: float = 0.0
     work: str = "imagenet"
+    weight: float = 1.0
 
 
 @dataclass

@@ -9,7 +9,7 @@ only the crop of each is read, so their size hardly matters. Each has several na
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +51,34 @@ def step_ms(batch: int, cpu_ms_per_sample: float, busy: float, cores: int) -> fl
     return batch * cpu_ms_per_sample / (busy * cores)
 
 
-class _Mixed:
+def core_seconds(look: dict[str, Any]) -> dict[str, float]:
+    """Give the time on cores of the threads of each work, from the statistics of a node."""
+    of = {"RandomBalancedCrop": "volumes", "RandomResizedCrop": "imagenet"}
+    works = {next(of[op] for op in run["ops"] if op in of): run for run in look["runs"]}
+    return {work: float(run["engine"]["core_seconds"]) for work, run in works.items()}
+
+
+class Mixed:
     """Runs some of both works on a node of their own."""
 
     def __init__(self, setting: Setting, seconds: float) -> None:
         self.cache, self.seconds = setting.cache, seconds
         self.folders = {"imagenet": setting.folder, "volumes": make_volumes(setting.root / "volumes")}
 
-    def watch(self, works: Sequence[str], steps: dict[str, float]) -> Seen:
+    def watch(self, works: Sequence[str], steps: dict[str, float], weights: Mapping[str, float] | None = None) -> Seen:
+        def reader(work: str) -> Reader:
+            job = Job("shared", BATCHES[work], steps[work], work=work, weight=(weights or {}).get(work, 1.0))
+            return Reader(job, self.folders[work], str(serving.socket))
+
         with node(self.cache) as serving:
-            readers = [
-                Reader(Job("shared", BATCHES[work], steps[work], work=work), self.folders[work], str(serving.socket))
-                for work in works
-            ]
-            return watch(readers, self.cache, serving.process.pid, self.seconds)
+            readers = [reader(work) for work in works]
+            return watch(readers, self.cache, serving.process.pid, self.seconds, look=serving.look)
+
+    def cores(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Give the cores that the node used for each work, of two jobs without steps that have these weights."""
+        seen = self.watch(WORKS, dict.fromkeys(WORKS, 0.0), weights)
+        before, after = (core_seconds(look) for look in seen.looks)
+        return {work: (after[work] - before[work]) / seen.seconds for work in WORKS}
 
     def race(self, title: str, steps: dict[str, float], found: dict[str, Any]) -> dict[str, Seen]:
         """Run each alone and both together; keep the best rates. Gives what was seen of each alone."""
@@ -85,7 +99,7 @@ class _Mixed:
 def measure(setting: Setting, seconds: float = WINDOW_SECONDS) -> dict[str, Any]:
     """Run both cases as often as is asked for, with the steps that the first run suggests."""
     found: dict[str, Any] = {}
-    mixed = _Mixed(setting, seconds)
+    mixed = Mixed(setting, seconds)
     steps: dict[str, float] = {}
     for _ in range(setting.runs):
         alone = mixed.race(FREE, dict.fromkeys(WORKS, 0.0), found)

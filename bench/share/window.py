@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench import harness
 from bench.share.jobs import Job, end, start
@@ -33,6 +34,8 @@ class Seen:
     server_cpu_seconds: float
     jobs_cpu_seconds: float
     seconds: float
+    looks: list[Any] = field(default_factory=list)
+    """What `look` gave at both ends of the window."""
 
     @property
     def samples_per_second(self) -> float:
@@ -80,8 +83,10 @@ def watch(
     seconds: float,
     warm: float = 4.0,
     patience: float = 60.0,
+    look: Callable[[], Any] | None = None,
 ) -> Seen:
     """Start readers, wait until all have had some batches, and a while more, and look at them for some seconds."""
+    looks: list[Any] = []
     processes: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory(prefix="feedline-share-") as name:
         logs = [Path(name) / f"{number}.log" for number in range(len(readers))]
@@ -91,13 +96,15 @@ def watch(
                 processes.append(start(*given))
             _wait_for_all(processes, logs, patience)
             time.sleep(warm)
+            looks += [look()] if look else []
             opened, before = time.monotonic(), _cpu(server, processes)
             time.sleep(seconds)
             closed, after = time.monotonic(), _cpu(server, processes)
+            looks += [look()] if look else []
         finally:
             end(processes)
         rates = [rate(stamps(log), opened, closed) for log in logs]
-    return Seen(rates, after[0] - before[0], after[1] - before[1], closed - opened)
+    return Seen(rates, after[0] - before[0], after[1] - before[1], closed - opened, looks)
 
 
 def _cpu(server: int | None, processes: Sequence[subprocess.Popen[str]]) -> tuple[float, float]:

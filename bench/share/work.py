@@ -40,7 +40,9 @@ def source(work: str, folder: str) -> fl.Source:
     return fl.volumes(folder) if work == "volumes" else fl.folder(folder)
 
 
-def loader(work: str, over: fl.Source, kind: str, socket: str, batch: int) -> fl.Loader:
+def loader(work: str, over: fl.Source, kind: str, socket: str, batch: int, weight: float = 1.0) -> fl.Loader:
     """Give a loader: `shared` from the node at the socket, or of its `own`."""
-    more: dict[str, Any] = {"share": socket, "cache": KEPT.get(work)} if kind == "shared" else {"num_workers": WORKERS}
+    more: dict[str, Any] = {"num_workers": WORKERS}
+    if kind == "shared":
+        more = {"share": fl.share(socket, weight=weight), "cache": KEPT.get(work)}
     return fl.Loader(over, CHAINS[work](), batch_size=batch, shuffle=True, **more)

@@ -36,8 +36,7 @@ FEEDLINE: dict[str, dict[str, Any]] = {
     "feedline-python": {"native": False},
     "feedline-cached": {"cache": {"ram": "2GB"}},
 }
-"""Arguments of feedline.torch.DataLoader by contender. Those of `fl.cache` are a dict, because SPDL's environment has no
-Feedline."""
+"""Arguments of feedline.torch.DataLoader by contender. Those of `fl.cache` are a dict: SPDL runs without Feedline."""
 
 
 def make(contender: str, dataset: Any, order: Order) -> Iterable[Any]:

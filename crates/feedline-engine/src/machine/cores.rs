@@ -2,8 +2,8 @@
 //!
 //! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by the earliest deadline: the run
 //! whose consumer will wait first goes first. If several consumers wait already, the run that has used the cores least for its
-//! weight goes first, so that the cores are divided by weight. A run whose threads mostly wait for storage counts only with the fraction of a core that its
-//! threads compute.
+//! weight goes first, so that the cores are divided by weight. A run whose threads mostly wait for storage counts only with the
+//! fraction of a core that its threads compute.
 //!
 //! The permits decide who starts; no thread is interrupted. No thread waits longer than [`PATIENCE`]. So a run that is never first
 //! still moves, and a thread that holds a core while it waits for memory delays others only briefly.
@@ -39,20 +39,19 @@ pub struct Cores {
 #[derive(Debug, Default)]
 struct CoresState {
     busy: u32,
-    waiting: BTreeMap<AdmissionKey, Arc<Waiter>>,
+    /// By arrival. There are at most as many as threads.
+    waiting: BTreeMap<u64, Arc<Waiter>>,
     arrivals: u64,
-    /// The virtual time of start-time fair queueing: the highest `used_micros` of the runs admitted so far. Two kinds of admission
-    /// do not count: after a wait as [`Urgency::Due`], and after a wait that [`PATIENCE`] ended. A new or idle run starts from
-    /// here, so it gets no credit for time in which it used no core.
+    /// The virtual time of start-time fair queueing: what the run that was admitted last had used. Two kinds of admission do not
+    /// count: as [`Urgency::Due`], and after a wait that [`PATIENCE`] ended. A new or idle run starts from here, so it gets no credit
+    /// for time in which it used no core.
     virtual_time: u64,
 }
 
-/// The order of admission: overdue runs by what they have used, the others by deadline, then by arrival.
-type AdmissionKey = (Urgency, u64);
-
+/// The order of admission: overdue runs by what they have used, the others by deadline. Equal ones go by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// Microseconds of cores that the run has used. The variants are in order: overdue runs come first.
+    /// Microseconds of cores that the run has used, divided by its weight. The variants are in order: overdue runs come first.
     Overdue(u64),
     /// The deadline of the run, in microseconds since the cores were created.
     Due(u64),
@@ -73,24 +72,46 @@ impl Urgency {
 #[derive(Debug)]
 struct Waiter {
     thread: Thread,
+    run: Arc<RunUse>,
     weight: u32,
     may_go: AtomicBool,
+}
+
+/// What a run needs of the cores, and what it had. Other threads read it while threads of the run wait.
+#[derive(Debug)]
+struct RunUse {
+    /// Its weight beside other runs, in thousandths.
+    share: AtomicU32,
+    /// When its consumer will wait if nothing is finished before. In microseconds since the cores were created.
+    due: AtomicU64,
+    /// Microseconds of cores that it has used, divided by its weight.
+    used_micros: AtomicU64,
+    /// Number of threads that have a permit or wait for one.
+    active: AtomicU32,
+}
+
+impl RunUse {
+    /// Its urgency `now`, in microseconds since the cores were created.
+    fn urgency(&self, now: u128) -> Urgency {
+        let due = self.due.load(Ordering::Relaxed);
+        if u128::from(due) > now {
+            Urgency::Due(due)
+        } else {
+            Urgency::Overdue(self.used_micros.load(Ordering::Relaxed))
+        }
+    }
 }
 
 /// The claim of a run on the cores.
 #[derive(Debug)]
 pub struct CoreClaim {
     cores: Arc<Cores>,
-    /// Its weight beside other runs, in thousandths.
-    share: AtomicU32,
-    /// When its consumer will wait if nothing is finished before. In microseconds since the cores were created.
-    due: AtomicU64,
+    run: Arc<RunUse>,
+    /// The part of a core that a thread of the run computes, in thousandths.
     weight: AtomicU32,
-    /// Microseconds of cores that it has used, divided by its weight. Raised to `virtual_time` on admission.
-    used_micros: AtomicU64,
 }
 
-/// Permission to prepare a task. Ends when dropped.
+/// Permission to prepare tasks. Ends when dropped.
 #[derive(Debug)]
 pub struct Permit<'a> {
     claim: &'a CoreClaim,
@@ -107,25 +128,27 @@ impl Cores {
 
     /// A claim for a run. It is due at once.
     pub fn claim(self: &Arc<Self>) -> CoreClaim {
-        CoreClaim {
-            cores: Arc::clone(self),
+        let run = RunUse {
             share: AtomicU32::new(CoreWeight::ONE.thousandths()),
             due: AtomicU64::new(0),
-            weight: AtomicU32::new(CORE),
             used_micros: AtomicU64::new(0),
-        }
+            active: AtomicU32::new(0),
+        };
+        CoreClaim { cores: Arc::clone(self), run: Arc::new(run), weight: AtomicU32::new(CORE) }
     }
 
+    /// Returns a permit, and gives it to the most urgent waiting threads.
     fn leave(&self, weight: u32) {
+        let now = self.began.elapsed().as_micros();
         let mut state = self.state.lock();
         // The permit's own weight, not the claim's: that may have changed meanwhile.
         state.busy -= weight;
-        while let Some(first) = state.waiting.first_entry() {
-            let weight = first.get().weight;
+        while let Some((urgency, arrival)) = state.most_urgent(now) {
+            let weight = state.waiting[&arrival].weight;
             if !has_room(self.limit, state.busy, weight) {
                 break;
             }
-            let Some(((urgency, _), waiter)) = state.waiting.pop_first() else { break };
+            let Some(waiter) = state.waiting.remove(&arrival) else { break };
             state.busy += weight;
             if let Urgency::Overdue(used_micros) = urgency {
                 state.virtual_time = state.virtual_time.max(used_micros);
@@ -134,6 +157,13 @@ impl Cores {
             waiter.may_go.store(true, Ordering::Release);
             waiter.thread.unpark();
         }
+    }
+}
+
+impl CoresState {
+    /// The waiting thread that goes next: the urgency of its run at this moment, and its arrival.
+    fn most_urgent(&self, now: u128) -> Option<(Urgency, u64)> {
+        self.waiting.iter().map(|(&arrival, waiter)| (waiter.run.urgency(now), arrival)).min()
     }
 }
 
@@ -146,12 +176,12 @@ impl CoreClaim {
     /// Sets when the run's consumer will wait if nothing is finished before.
     pub fn set_due(&self, due: Instant) {
         let micros = due.saturating_duration_since(self.cores.began).as_micros();
-        self.due.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.run.due.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Sets the weight of the run beside others.
     pub fn set_weight(&self, weight: CoreWeight) {
-        self.share.store(weight.thousandths(), Ordering::Relaxed);
+        self.run.share.store(weight.thousandths(), Ordering::Relaxed);
     }
 
     /// Sets the fraction of time in which the run's threads compute.
@@ -164,18 +194,22 @@ impl CoreClaim {
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
+        // An idle run has used less than the others. Without this it would come first until it had used as much. A run of which a
+        // thread works or waits keeps its credit.
+        if self.run.active.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.run.used_micros.fetch_max(state.virtual_time, Ordering::Relaxed);
+        }
         if state.waiting.is_empty() && has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
-            // An idle run has used less than the others. Without this it would come first until it had used as much.
-            state.virtual_time = self.catch_up(state.virtual_time);
+            state.virtual_time = state.virtual_time.max(self.run.used_micros.load(Ordering::Relaxed));
             drop(state);
             return Permit { claim: self, weight, since: Instant::now() };
         }
-        let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
+        let run = Arc::clone(&self.run);
+        let waiter = Arc::new(Waiter { thread: current(), run, weight, may_go: AtomicBool::new(false) });
         state.arrivals += 1;
-        // The arrival number breaks ties and makes the key unique.
-        let place = (self.urgency(state.virtual_time), state.arrivals);
-        state.waiting.insert(place, Arc::clone(&waiter));
+        let arrival = state.arrivals;
+        state.waiting.insert(arrival, Arc::clone(&waiter));
         drop(state);
         let deadline = Deadline::after(PATIENCE);
         while !waiter.may_go.load(Ordering::Acquire) {
@@ -186,26 +220,12 @@ impl CoreClaim {
             let mut state = cores.state.lock();
             // If the entry is gone, `leave` has just granted the permit and counted it. Otherwise the thread starts without a free
             // core, and `busy` may exceed the limit.
-            if state.waiting.remove(&place).is_some() {
+            if state.waiting.remove(&arrival).is_some() {
                 state.busy += weight;
             }
             break;
         }
         Permit { claim: self, weight, since: Instant::now() }
-    }
-
-    /// Its urgency. `virtual_time` is the most that an admitted run had used.
-    fn urgency(&self, virtual_time: u64) -> Urgency {
-        let (due, now) = (self.due.load(Ordering::Relaxed), self.cores.began.elapsed().as_micros());
-        if u128::from(due) > now {
-            return Urgency::Due(due);
-        }
-        Urgency::Overdue(self.catch_up(virtual_time))
-    }
-
-    /// Raises what it has used of the cores to at least `virtual_time`, and returns it.
-    fn catch_up(&self, virtual_time: u64) -> u64 {
-        self.used_micros.fetch_max(virtual_time, Ordering::Relaxed).max(virtual_time)
     }
 }
 
@@ -214,16 +234,18 @@ impl Permit<'_> {
     #[must_use]
     pub fn renew(mut self) -> Self {
         self.count();
-        let claim = self.claim;
-        let state = claim.cores.state.lock();
-        let first = state.waiting.first_key_value().map(|(&(urgency, _), _)| urgency);
-        let must_leave = first.is_some_and(|first| first.precedes(claim.urgency(state.virtual_time)));
-        drop(state);
-        if !must_leave {
+        let (claim, run) = (self.claim, &self.claim.run);
+        let now = claim.cores.began.elapsed().as_micros();
+        let first = claim.cores.state.lock().most_urgent(now);
+        if !first.is_some_and(|(first, _)| first.precedes(run.urgency(now))) {
             return self;
         }
+        // The run stays active between the two permits.
+        run.active.fetch_add(1, Ordering::Relaxed);
         drop(self);
-        claim.enter()
+        let permit = claim.enter();
+        run.active.fetch_sub(1, Ordering::Relaxed);
+        permit
     }
 
     /// Adds the time on the core since the last call.
@@ -232,9 +254,9 @@ impl Permit<'_> {
         // Time on a core, times the fraction of it that the thread computes.
         let used_micros = (now - self.since).as_micros() * u128::from(self.weight) / u128::from(CORE);
         // Start-time fair queueing: time counts less for a run of more weight.
-        let share = self.claim.share.load(Ordering::Relaxed);
+        let share = self.claim.run.share.load(Ordering::Relaxed);
         let used_micros = used_micros * u128::from(CoreWeight::ONE.thousandths()) / u128::from(share.max(1));
-        self.claim.used_micros.fetch_add(u64::try_from(used_micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.claim.run.used_micros.fetch_add(u64::try_from(used_micros).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.since = now;
     }
 }
@@ -242,6 +264,7 @@ impl Permit<'_> {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         self.count();
+        self.claim.run.active.fetch_sub(1, Ordering::Relaxed);
         self.claim.cores.leave(self.weight);
     }
 }
@@ -304,13 +327,24 @@ mod tests {
     fn of_those_who_wait_already_the_one_that_had_least_goes_first_and_a_new_one_has_no_claims() {
         let cores = Cores::new(1);
         let (heavy, light, new) = (standing_due(&cores, 0), standing_due(&cores, 0), standing_due(&cores, 0));
-        heavy.used_micros.store(9000, Ordering::Relaxed);
-        light.used_micros.store(500, Ordering::Relaxed);
-        assert!(light.urgency(0) < heavy.urgency(0));
-        assert_eq!(new.urgency(8000), Urgency::Overdue(8000), "as if it had been there");
-        assert_eq!(heavy.urgency(8000), Urgency::Overdue(9000));
+        heavy.run.used_micros.store(9000, Ordering::Relaxed);
+        light.run.used_micros.store(500, Ordering::Relaxed);
+        assert!(light.run.urgency(1) < heavy.run.urgency(1));
         let patient = standing_due(&cores, u64::MAX / 2);
-        assert!(heavy.urgency(8000) < patient.urgency(8000), "nobody waits for it yet");
+        assert!(heavy.run.urgency(1) < patient.run.urgency(1), "nobody waits for it yet");
+        let held = heavy.enter();
+        assert_eq!(cores.state.lock().virtual_time, 9000);
+        drop(held);
+        drop(new.enter());
+        assert!(new.run.used_micros.load(Ordering::Relaxed) >= 9000, "as if it had been there");
+        let (first, second) = (standing_due(&cores, 0), standing_due(&cores, 0));
+        first.set_computing(0.1);
+        second.set_computing(0.1);
+        let working = first.enter();
+        first.run.used_micros.store(100, Ordering::Relaxed);
+        drop(first.enter());
+        assert!(first.run.used_micros.load(Ordering::Relaxed) < 9000, "it was active all the time");
+        drop(working);
     }
 
     #[test]
@@ -324,9 +358,9 @@ mod tests {
             while began.elapsed() < Duration::from_millis(20) {
                 thread::yield_now();
             }
-            let before = claim.used_micros.load(Ordering::Relaxed);
+            let before = claim.run.used_micros.load(Ordering::Relaxed);
             drop(permit);
-            (claim.used_micros.load(Ordering::Relaxed) - before) as f64 * weight
+            (claim.run.used_micros.load(Ordering::Relaxed) - before) as f64 * weight
         };
         for weight in [0.5, 1.0, 4.0] {
             assert!(used(weight) >= 19_000.0, "at least the time that it held the core, for weight {weight}");
@@ -345,7 +379,7 @@ mod tests {
         let cores = Cores::new(1);
         let (light, heavy) = (standing_due(&cores, 0), standing_due(&cores, 0));
         let permit = heavy.enter();
-        heavy.used_micros.store(1 << 40, Ordering::Relaxed);
+        heavy.run.used_micros.store(1 << 40, Ordering::Relaxed);
         let took_turns = thread::scope(|scope| {
             let other = scope.spawn(|| drop(light.enter()));
             while waiting(&cores) == 0 && !other.is_finished() {
@@ -370,7 +404,7 @@ mod tests {
         let permit = claim.enter();
         thread::sleep(Duration::from_millis(5));
         drop(permit);
-        let used_micros = claim.used_micros.load(Ordering::Relaxed);
+        let used_micros = claim.run.used_micros.load(Ordering::Relaxed);
         assert!((4000..60_000_000).contains(&used_micros), "{used_micros} us");
         drop(cores.claim().enter());
         assert_eq!(cores.state.lock().virtual_time, 0, "the level is that of the one who went last, when it began");
