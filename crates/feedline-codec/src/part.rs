@@ -76,6 +76,7 @@ pub fn decode_part_into(
         (Encoded::Whole(bytes), Format::Jpeg) => formats::jpeg::decode_part(bytes, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::Png) => formats::png::decode_part(bytes, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::WebP) => formats::webp::decode_part(bytes, crop, &mut target)?,
+        (Encoded::Whole(bytes), Format::Tiff) => formats::tiff::decode_part(bytes, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::Pnm) => {
             let pixels = Pnm::read(bytes).expect("its header was read");
             formats::pnm::decode_part(&pixels, bytes, 0, crop, &mut target)?

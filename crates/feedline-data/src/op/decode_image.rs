@@ -1,6 +1,6 @@
 //! Decodes pictures.
 //!
-//! Formats: JPEG, PNG, WebP, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name.
+//! Formats: JPEG, PNG, WebP, TIFF, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name.
 
 use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
 use feedline_order::Draw;
