@@ -207,3 +207,37 @@ def adam7_png(pixels: np.ndarray) -> bytes:
             if row.size:
                 rows.write(b"\0" + row.tobytes())
     return png(rows.getvalue(), pixels.shape[1], pixels.shape[0], 8, 2, interlace=1)
+
+
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "RGBA", "LA"])
+def test_tiff_is_as_pillow_decodes_it(tmp_path: Path, mode: str, compression: str) -> None:
+    path = tmp_path / "x.tif"
+    picture = Image.fromarray(natural(90, 70)).convert(mode)
+    # The predictor of libtiff, which stores differences of neighbours.
+    differences = {317: 2} if compression in ("tiff_lzw", "tiff_adobe_deflate") and mode not in ("P", "1") else {}
+    picture.save(path, compression=compression, tiffinfo=differences)
+    check(path, by_pillow(path), tolerance=0)
+    if mode in ("L", "P", "1"):
+        check(path, np.asarray(picture.convert("L") if mode == "1" else picture), tolerance=0, mode="mask")
+
+
+def test_16_bits_of_a_tiff_lose_their_low_byte(tmp_path: Path) -> None:
+    path = tmp_path / "x.tif"
+    values = np.arange(40 * 50, dtype=np.uint16).reshape(40, 50) * 32
+    Image.fromarray(values).save(path, compression="tiff_lzw")
+    check(path, (values >> 8).astype(np.uint8)[..., None], tolerance=0, mode="grey")
+
+
+def test_a_tiff_is_turned_by_its_orientation(tmp_path: Path) -> None:
+    path = tmp_path / "x.tiff"
+    picture = natural(30, 50)
+    Image.fromarray(picture).save(path, tiffinfo={274: 6})
+    check(path, np.rot90(picture, -1), tolerance=0)
+    check(path, picture, tolerance=0, exif=False)
+
+
+def test_a_folder_has_tiff_pictures(tmp_path: Path) -> None:
+    for name in ("a.tif", "b.TIFF"):
+        save(tmp_path / "all" / name, natural(20, 30))
+    assert len(fl.folder(tmp_path / "all")) == 2

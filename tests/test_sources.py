@@ -69,8 +69,8 @@ def test_a_mixed_folder_labels_loose_pictures_minus_one(tmp_path: Path) -> None:
 
 
 def test_folder_takes_all_picture_endings_and_nothing_else(tmp_path: Path) -> None:
-    pictures = ["a.jpg", "b.JPEG", "c.png", "d.webp", "e.BMP", "f.gif", "g.ppm", "h.PGM"]
-    for name in (*pictures, "no.txt", "no.tif", "jpg", ".hidden"):
+    pictures = ["a.jpg", "b.JPEG", "c.png", "d.webp", "e.BMP", "f.gif", "g.ppm", "h.PGM", "i.tif", "j.TIFF"]
+    for name in (*pictures, "no.txt", "no.psd", "jpg", ".hidden"):
         (tmp_path / name).write_bytes(b"x")
     keys = [fl.folder(tmp_path).key(index) for index in range(len(fl.folder(tmp_path)))]
     assert keys == pictures
@@ -82,7 +82,7 @@ def test_a_class_keeps_its_label_where_its_folder_has_no_picture(tmp_path: Path)
     save(tmp_path / "train" / "ant" / "1.png", natural(8, 8))
     train = fl.folder(tmp_path / "train")
     (tmp_path / "val" / "ant").mkdir()
-    for other in (None, "1.tif"):
+    for other in (None, "1.psd"):
         if other:
             (tmp_path / "val" / "ant" / other).write_bytes(b"x")
         with pytest.raises(fl.SourceError, match=r"ant.*allow_empty"):
@@ -111,16 +111,16 @@ def test_files_that_are_left_out_are_counted_and_named_in_a_warning(
 ) -> None:
     save(tmp_path / "a" / "1.png", natural(8, 8))
     assert fl.folder(tmp_path).skipped == 0
-    for name in ("2.tif", "3.tif", "notes.txt"):
+    for name in ("2.psd", "3.psd", "notes.txt"):
         (tmp_path / "a" / name).write_bytes(b"x")
     caplog.clear()
     source = fl.folder(tmp_path)
     assert source.skipped == 3
     assert "3 files left out" in repr(source)
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "2 .tif" in warning.getMessage()
+    assert "2 .psd" in warning.getMessage()
     assert "extensions" in warning.getMessage()
-    assert len(fl.folder(tmp_path, extensions=(".tif", "png"))) == 3
+    assert len(fl.folder(tmp_path, extensions=(".psd", "png"))) == 3
 
 
 def test_paths_may_begin_with_a_tilde_and_have_names_that_are_no_text(

@@ -17,6 +17,7 @@ pub mod shard_index;
 pub mod shelf;
 pub mod state;
 pub mod tar;
+pub mod tiff;
 pub mod trimmed;
 pub mod volume;
 pub mod wire;
@@ -51,12 +52,13 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
     Target { name: "cut", run: cut::run, seeds: cut::seeds },
     Target { name: "trimmed", run: trimmed::run, seeds: trimmed::seeds },
+    Target { name: "tiff", run: tiff::run, seeds: tiff::seeds },
     Target { name: "tar", run: tar::run, seeds: tar::seeds },
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },

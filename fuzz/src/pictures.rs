@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use feedline_codec::{
-    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
-    WebPCoding, decode_part_into, encode_jpeg_as, encode_png, encode_webp,
+    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, TiffCoding,
+    TiffPacking, Trimmed, WebPCoding, decode_part_into, encode_jpeg_as, encode_png, encode_tiff, encode_webp,
 };
 use feedline_data::testing::picture;
 
@@ -38,6 +38,26 @@ pub fn files() -> Vec<Vec<u8>> {
     files.push([b"P6\n# text\n5 4\n255\n".as_slice(), &picture(2, 5, 4)].concat());
     files.push([b"P5 4 3 255\n".as_slice(), &[7; 12]].concat());
     files
+}
+
+/// TIFF files of every packing, in strips and tiles, with 8 and 16 bits.
+pub fn tiffs() -> Vec<Vec<u8>> {
+    let packings = [TiffPacking::None, TiffPacking::Lzw, TiffPacking::Deflate, TiffPacking::PackBits];
+    let codings = packings.into_iter().enumerate().flat_map(|(number, packing)| {
+        let plain = TiffCoding { packing, has_differences: number % 2 == 1, ..TiffCoding::default() };
+        [plain, TiffCoding { tile: Some((16, 16)), is_deep: true, is_big_endian: true, ..plain }]
+    });
+    let mut files: Vec<_> = codings.map(|coding| tiff(coding, 3)).collect();
+    files.push(tiff(TiffCoding { is_planar: true, ..TiffCoding::default() }, 3));
+    files.push(tiff(TiffCoding::default(), 1));
+    files
+}
+
+fn tiff(coding: TiffCoding, channels: u8) -> Vec<u8> {
+    let (width, height) = (37, 21);
+    let mut pixels = picture(3, width, height);
+    pixels.truncate(width as usize * height as usize * usize::from(channels));
+    encode_tiff(&pixels, width, height, channels, coding).expect("a picture of these sizes")
 }
 
 fn jpeg(coding: JpegCoding, sampling: Subsampling, channels: u8, (width, height): (u32, u32)) -> Vec<u8> {

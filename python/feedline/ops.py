@@ -96,16 +96,17 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DecodeImage(Op):
-    """Decode JPEG, PNG, WebP, BMP, PPM, PGM or the first frame of a GIF to 8-bit pixels.
+    """Decode JPEG, PNG, WebP, TIFF, BMP, PPM, PGM or the first frame of a GIF to 8-bit pixels.
 
     The format is recognised by the content of a file, not by its name. ``mode="auto"`` decodes fields called ``mask``
     or ``..._mask`` to one channel of labels (palette index or grey value), and all others to RGB. Grey, palette and
     CMYK pictures are converted to RGB. Alpha is dropped, and of 16 bits the high byte is kept. ``exif`` rotates
     pictures by their EXIF orientation. A picture of more than ``max_pixels`` pixels is refused before memory is
-    allocated.
+    allocated. Of a TIFF, the first picture is decoded: grey, RGB or palette, in strips or tiles, uncompressed or with
+    LZW, deflate or PackBits.
 
-    If a crop follows, only the part that it needs is decoded, of a JPEG, WebP or PNG. The pixels equal those of a full
-    decode.
+    If a crop follows, only the part that it needs is decoded, of a JPEG, WebP, PNG or TIFF. The pixels equal those of a
+    full decode.
     ``fast=True`` is faster and gives approximate pixels. It decodes JPEGs with a less exact transform, and at 1/2, 1/4
     or 1/8 of their size if the crop is at least 2, 4 or 8 times as large as its resized result.
     ``docs/concepts/seek-index.md`` shows how much pixels differ.

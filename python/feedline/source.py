@@ -219,8 +219,8 @@ def folder(
     """Open a folder of pictures. Each sub-folder is a class, in sorted order. A flat folder has label -1.
 
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
-    BMP, GIF, PPM, PGM and PNM; ``extensions=(".jpg", ".png")`` takes only files with these endings. Other files are
-    left out, counted in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
+    TIFF, BMP, GIF, PPM, PGM and PNM; ``extensions=(".jpg", ".png")`` takes only files with these endings. Other files
+    are left out, counted in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set, because it would be a
@@ -246,8 +246,8 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 
     They may be remote: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
-    Consecutive members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``,
-    ``ppm``, ``pgm`` and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``,
+    Consecutive members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``tif``, ``tiff``,
+    ``bmp``, ``gif``, ``ppm``, ``pgm`` and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``,
     ``cls`` is ``label`` (int64) if all are whole numbers. All other fields are named by their extension. Fields that
     some samples lack are left out, with a warning.
 

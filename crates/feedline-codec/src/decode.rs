@@ -61,6 +61,7 @@ pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Pict
         Format::Png => formats::png::decode(bytes, &mut target)?,
         Format::Pnm => formats::pnm::decode(bytes, &mut target)?,
         Format::WebP => formats::webp::decode(bytes, &mut target)?,
+        Format::Tiff => formats::tiff::decode(bytes, &mut target)?,
         Format::Bmp | Format::Gif => formats::others::decode(bytes, header.format, &mut target)?,
     }
 

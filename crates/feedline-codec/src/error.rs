@@ -12,7 +12,7 @@ pub enum CodecError {
     #[error("the file is empty")]
     Empty,
     /// The first bytes belong to no known format.
-    #[error("not a JPEG, PNG, WebP, BMP, GIF or PNM file: it begins with bytes {first_bytes:02x?}")]
+    #[error("not a JPEG, PNG, WebP, TIFF, BMP, GIF or PNM file: it begins with bytes {first_bytes:02x?}")]
     UnknownFormat {
         /// At most eight of them.
         first_bytes: Vec<u8>,

@@ -11,6 +11,8 @@ pub enum Format {
     Png,
     /// Lossy and lossless; of an animation the first frame.
     WebP,
+    /// Grey, RGB and palettes with 1 to 16 bits, in strips and tiles; of a file with several pictures the first.
+    Tiff,
     /// Windows bitmap.
     Bmp,
     /// The first frame.
@@ -25,6 +27,7 @@ impl fmt::Display for Format {
             Self::Jpeg => "JPEG",
             Self::Png => "PNG",
             Self::WebP => "WebP",
+            Self::Tiff => "TIFF",
             Self::Bmp => "BMP",
             Self::Gif => "GIF",
             Self::Pnm => "PNM",

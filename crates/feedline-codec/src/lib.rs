@@ -46,7 +46,7 @@ pub use decode::{Picture, decode_into};
 pub use encode::{encode_jpeg, encode_jpeg_as, encode_png, encode_webp};
 pub use error::{BadIndex, BadTrimmed, CodecError};
 pub use format::Format;
-pub use formats::{JpegCoding, Subsampling, WebPCoding};
+pub use formats::{JpegCoding, Subsampling, TiffCoding, TiffPacking, WebPCoding, encode_tiff};
 pub use header::{Header, read_header};
 pub use kernels::{
     Affine, ColourStep, Simd, change_colours, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16,

@@ -96,6 +96,7 @@ fn decode_whole(bytes: &[u8], header: &Header, crop: Rect, target: &mut Target<'
         Format::Jpeg => formats::jpeg::decode_part(bytes, crop, target),
         Format::Png => formats::png::decode_part(bytes, crop, target),
         Format::WebP => formats::webp::decode_part(bytes, crop, target),
+        Format::Tiff => formats::tiff::decode_part(bytes, crop, target),
         Format::Pnm => {
             let pixels = Pnm::read(bytes).expect("its header was read");
             formats::pnm::decode_part(&pixels, bytes, 0, crop, target)

@@ -7,8 +7,8 @@ mod support;
 use std::cell::Cell;
 
 use feedline_codec::{
-    CodecError, DecodeOptions, Encoded, JpegCoding, Mode, Picture, Subsampling, WebPCoding, decode_into,
-    decode_part_into, encode_jpeg, encode_jpeg_as, encode_png, encode_webp, read_header,
+    CodecError, DecodeOptions, Encoded, JpegCoding, Mode, Picture, Subsampling, TiffCoding, TiffPacking, WebPCoding,
+    decode_into, decode_part_into, encode_jpeg, encode_jpeg_as, encode_png, encode_tiff, encode_webp, read_header,
 };
 use support::{Numbers, animated_webp, bmp, crop, decode, gif, gradient, interlaced_png, options, webp};
 
@@ -17,6 +17,7 @@ fn files() -> Vec<Vec<u8>> {
     let (width, height) = (96, 70);
     let pixels = gradient(width, height, 3);
     let jpeg = |coding| encode_jpeg_as(coding, &pixels, (width, height, 3), 90, Subsampling::S420).unwrap();
+    let tiff = |coding| encode_tiff(&pixels, width, height, 3, coding).unwrap();
     vec![
         jpeg(JpegCoding::Baseline),
         jpeg(JpegCoding::Progressive),
@@ -29,6 +30,9 @@ fn files() -> Vec<Vec<u8>> {
         gif(&pixels, width, height),
         interlaced_png(&gradient(width, height, 1), width, height),
         bmp(&gradient(width, height, 1), width, height, image::ExtendedColorType::L8),
+        tiff(TiffCoding { packing: TiffPacking::Deflate, ..TiffCoding::default() }),
+        tiff(TiffCoding { packing: TiffPacking::Lzw, tile: Some((32, 16)), is_deep: true, ..TiffCoding::default() }),
+        tiff(TiffCoding { packing: TiffPacking::PackBits, is_planar: true, ..TiffCoding::default() }),
     ]
 }
 
@@ -106,7 +110,7 @@ fn changed_bytes_never_panic() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_after_any_magic_never_panic(magic in 0..11_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
+    fn any_bytes_after_any_magic_never_panic(magic in 0..14_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
         let mut bytes = files()[magic][..30].to_vec();
         bytes.extend(tail);
         let mut picture = Picture::default();

@@ -4,10 +4,12 @@
 
 mod pnm;
 mod read;
+mod tiff;
 mod webp;
 
 pub(crate) use pnm::Pnm;
 pub use read::read_header;
+pub(crate) use tiff::{Tiff, TiffColour, TiffCompression};
 pub(crate) use webp::WebPFrame;
 
 use crate::format::Format;
@@ -56,7 +58,9 @@ impl Header {
             Format::Jpeg | Format::WebP => {
                 area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64))
             }
-            Format::Png if !self.needs_whole => u64::from(crop.width).saturating_mul(u64::from(crop.height)),
+            Format::Png | Format::Tiff if !self.needs_whole => {
+                u64::from(crop.width).saturating_mul(u64::from(crop.height))
+            }
             _ => area,
         };
         let pixels = part.saturating_mul(channels.into());
@@ -66,6 +70,8 @@ impl Header {
             Format::Png if self.needs_whole => area.saturating_mul(4),
             // Rows go straight to their place.
             Format::Jpeg | Format::Png | Format::Pnm | Format::WebP => 0,
+            // Planes of colour are joined before they become grey, and a few rows are in memory.
+            Format::Tiff => part.saturating_mul(3),
             Format::Bmp | Format::Gif => area.saturating_mul(5),
         };
         let oriented = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };

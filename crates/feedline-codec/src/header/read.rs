@@ -7,7 +7,7 @@
 //! Always true: `width` and `height` are not zero.
 
 use super::webp::WebP;
-use super::{Header, Pnm};
+use super::{Header, Pnm, Tiff};
 use crate::error::CodecError;
 use crate::format::Format;
 use crate::orientation::Orientation;
@@ -32,6 +32,8 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
         }),
         Format::Bmp => bmp(bytes),
         Format::Pnm => Pnm::read(bytes).map(|pixels| (pixels.header().width, pixels.header().height, None)),
+        // The file itself has the form of an EXIF block.
+        Format::Tiff => Tiff::size(bytes).map(|(width, height)| Some((width, height, Some(bytes))))?,
         Format::Gif => Some((u16_le(bytes, 6), u16_le(bytes, 8), None)).and_then(all),
     };
     let (width, height, exif) =
@@ -58,6 +60,7 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
         [b'B', b'M', ..] => Ok(Format::Bmp),
+        _ if Tiff::is_magic(bytes) => Ok(Format::Tiff),
         _ if Pnm::is_magic(bytes) => Ok(Format::Pnm),
         _ => Err(CodecError::UnknownFormat { first_bytes: bytes[..bytes.len().min(8)].to_vec() }),
     }
@@ -158,18 +161,19 @@ mod tests {
         let error = read_header(b"hello, world").unwrap_err().to_string();
         assert_eq!(
             error,
-            "not a JPEG, PNG, WebP, BMP, GIF or PNM file: it begins with bytes [68, 65, 6c, 6c, 6f, 2c, 20, 77]"
+            "not a JPEG, PNG, WebP, TIFF, BMP, GIF or PNM file: it begins with bytes [68, 65, 6c, 6c, 6f, 2c, 20, 77]"
         );
     }
 
     #[test]
     fn a_header_cut_anywhere_is_an_error_or_a_size() {
-        let starts: [&[u8]; 5] = [
+        let starts: [&[u8]; 6] = [
             b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x00\x02\x00\x03",
             b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x03\0\0\0\x02\x08\x02\0\0\0abcd\xff\xff\xff\xffeXIf",
             b"RIFF\xff\xff\xff\xffWEBPVP8X\xff\xff\xff\xff\0\0\0\0\x02\0\0\x01\0\0",
             b"BM\0\0\0\0\0\0\0\0\0\0\0\0\x28\0\0\0\x03\0\0\0\xfe\xff\xff\xff",
             b"GIF89a\x03\0\x02\0",
+            b"MM\0\x2a\0\0\0\x08\0\x02\x01\0\0\x03\0\0\0\x01\0\x03\0\0\x01\x01\0\x04\0\0\0\x01\0\0\0\x02",
         ];
         for bytes in starts {
             let header = read_header(bytes).unwrap();

@@ -1,7 +1,7 @@
 //! Decodes pictures.
 //!
-//! Formats: JPEG, PNG, WebP, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name. If the seek index of
-//! a file is wanted, it is built in the same pass in which a crop is decoded, and handed to its keeper.
+//! Formats: JPEG, PNG, WebP, TIFF, BMP, PPM, PGM and the first frame of GIF. They are detected by content, not by name. If the seek
+//! index of a file is wanted, it is built in the same pass in which a crop is decoded, and handed to its keeper.
 
 use std::cell::OnceCell;
 

@@ -19,7 +19,8 @@ use crate::dtype::Dtype;
 use crate::store::{Names, Peer, Store};
 
 /// Endings of picture files in lower case: all formats that can be decoded.
-const EXTENSIONS: [&str; 9] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".pnm"];
+const EXTENSIONS: [&str; 11] =
+    [".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pnm"];
 /// Upper limit of file kinds named in a warning.
 const MAX_NAMED: usize = 5;
 
@@ -416,7 +417,7 @@ mod tests {
     #[test]
     fn pictures_are_known_by_their_ending_in_any_case() {
         let is_picture = |name: &str| has_extension(name, &FolderOptions::default().extensions().unwrap());
-        for name in ["x.JPEG", "d/y.Png", "é.webp", "x.ppm"] {
+        for name in ["x.JPEG", "d/y.Png", "é.webp", "x.TIF", "x.ppm"] {
             assert!(is_picture(name), "{name}");
         }
         for name in ["x.txt", ".jpg", "jpg", "x.jpgé", "é", "a/"] {

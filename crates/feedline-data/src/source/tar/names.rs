@@ -4,7 +4,8 @@
 //! matter.
 
 /// Extensions of pictures, in lower case.
-pub(crate) const PICTURES: [&str; 9] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm", "pnm"];
+pub(crate) const PICTURES: [&str; 11] =
+    ["jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif", "ppm", "pgm", "pnm"];
 /// The default field of a picture.
 pub(crate) const IMAGE: &str = "image";
 /// The field of a class in a shard.
@@ -75,6 +76,7 @@ mod tests {
         for (extension, field) in [
             ("jpg", "image"),
             ("webp", "image"),
+            ("tif", "image"),
             ("ppm", "image"),
             ("mask.png", "mask"),
             ("left.depth.png", "left.depth"),
