@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 time=$1
 [ "$time" = same ] && rm -rf corpus
 shift
-targets=${*:-header index_build index_read cut trimmed tiff tar shard_index volume wire worker_reply plan state costs shelf kept_sample}
+targets=${*:-header index_build index_read cut progressive trimmed tiff tar shard_index volume wire worker_reply plan state costs shelf kept_sample}
 if ! command -v c++ >/dev/null 2>&1; then
     echo "no C++ compiler: libFuzzer is left out, and only tests/mutations.rs ran the targets"
     exit 0

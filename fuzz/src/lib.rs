@@ -13,6 +13,7 @@ pub mod index_build;
 pub mod index_read;
 pub mod kept_sample;
 pub mod plan;
+pub mod progressive;
 pub mod shard_index;
 pub mod shelf;
 pub mod state;
@@ -57,6 +58,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
     Target { name: "cut", run: cut::run, seeds: cut::seeds },
+    Target { name: "progressive", run: progressive::run, seeds: progressive::seeds },
     Target { name: "trimmed", run: trimmed::run, seeds: trimmed::seeds },
     Target { name: "tiff", run: tiff::run, seeds: tiff::seeds },
     Target { name: "tar", run: tar::run, seeds: tar::seeds },

@@ -60,7 +60,8 @@ fn tiff(coding: TiffCoding, channels: u8) -> Vec<u8> {
     encode_tiff(&pixels, width, height, channels, coding).expect("a picture of these sizes")
 }
 
-fn jpeg(coding: JpegCoding, sampling: Subsampling, channels: u8, (width, height): (u32, u32)) -> Vec<u8> {
+/// A JPEG of a generated picture.
+pub fn jpeg(coding: JpegCoding, sampling: Subsampling, channels: u8, (width, height): (u32, u32)) -> Vec<u8> {
     let mut pixels = picture(7, width, height);
     pixels.resize(width as usize * height as usize * usize::from(channels), 90);
     encode_jpeg_as(coding, &pixels, (width, height, channels), 60, sampling).expect("a picture of these sizes")

@@ -35,6 +35,11 @@ fn files_changed_behind_their_index_give_pixels_or_errors() {
 }
 
 #[test]
+fn changed_progressive_files_are_read_as_by_libjpeg() {
+    check("progressive", 20_000);
+}
+
+#[test]
 fn forged_trimmed_pictures_give_pixels_or_errors() {
     check("trimmed", 20_000);
 }

@@ -10,6 +10,7 @@ use crate::header::read_header;
 use crate::memory::{grow, with_scratch};
 use crate::options::{DecodeOptions, Target};
 use crate::orientation::Orientation;
+use crate::rect::Rect;
 use crate::view::View;
 
 /// Decoded pixels: rows of pixels of channels, tightly packed.
@@ -57,7 +58,9 @@ pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Pict
     let (width, height) = header.size_at(options.scale());
     let mut target = Target { width, height, options, pixels: &mut picture.pixels };
     match header.format {
-        Format::Jpeg => formats::jpeg::decode(bytes, &mut target)?,
+        Format::Jpeg => {
+            formats::jpeg::decode_part(bytes, &header, Rect::whole(width, height), &mut target)?;
+        }
         Format::Png => formats::png::decode(bytes, &mut target)?,
         Format::Pnm => formats::pnm::decode(bytes, &mut target)?,
         Format::WebP => formats::webp::decode(bytes, &mut target)?,

@@ -15,7 +15,7 @@ use crate::header::{Header, Pnm, read_header};
 use crate::memory::with_scratch;
 use crate::options::{DecodeOptions, Target};
 use crate::rect::Rect;
-use crate::seek::{FirstPass, JpegPiece, McuSource, NotSeekable, Piece, SeekIndex, Trimmed, TrimmedPiece};
+use crate::seek::{FirstPass, JpegPiece, NotSeekable, Piece, SeekIndex, Trimmed, TrimmedPiece};
 
 /// A picture before it is decoded.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ pub fn decode_part_into(
 /// Decodes a crop of the stored picture from a whole file.
 fn decode_whole(bytes: &[u8], header: &Header, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
     match header.format {
-        Format::Jpeg => formats::jpeg::decode_part(bytes, crop, target),
+        Format::Jpeg => formats::jpeg::decode_part(bytes, header, crop, target),
         Format::Png => formats::png::decode_part(bytes, crop, target),
         Format::WebP => formats::webp::decode_part(bytes, crop, target),
         Format::Tiff => formats::tiff::decode_part(bytes, crop, target),
@@ -130,7 +130,7 @@ fn decode_unindexed(
             return decode_whole(bytes, header, crop, target);
         }
     };
-    let decoded = decode_mcus(pass.rect(), &pass.header(), &mut pass, crop, target);
+    let decoded = formats::jpeg::decode_mcus(pass.rect(), &pass.header(), &mut pass, crop, target);
     if let Err(CodecError::Cancelled) = decoded {
         return decoded;
     }
@@ -167,25 +167,7 @@ fn decode_trimmed(
 
 /// Decodes a crop of the stored picture from a piece of it.
 fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
-    decode_mcus(piece.rect, &piece.header(), &mut piece.mcus(), crop, target)
-}
-
-/// Decodes a crop of the stored picture from the MCUs of a part of it, which has a header of its own.
-fn decode_mcus(
-    around: Rect,
-    header: &[u8],
-    mcus: &mut dyn McuSource,
-    crop: Rect,
-    target: &mut Target<'_, '_>,
-) -> Result<Rect, CodecError> {
-    let options = target.options;
-    let divisor = options.scale().divisor();
-    // A piece begins at an MCU, which has whole pixels at every scale.
-    let (left, top) = (around.left / divisor, around.top / divisor);
-    let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
-    let mut target = Target { width, height, options, pixels: target.pixels };
-    let part = formats::jpeg::decode_mcus(header, mcus, crop.seen_from(left, top), &mut target)?;
-    Ok(Rect { left: part.left + left, top: part.top + top, ..part })
+    formats::jpeg::decode_mcus(piece.rect, &piece.header(), &mut piece.mcus(), crop, target)
 }
 
 impl SeekIndex {

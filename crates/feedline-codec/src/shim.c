@@ -318,9 +318,43 @@ static void on_encode_message(j_common_ptr cinfo, int level) {
   (void)level;
 }
 
-/* `coding`: 0 baseline, 1 progressive, 2 arithmetic, 3 tables of its own, 4 extended; `restarts`: MCUs between two. The bytes are freed with fl_jpeg_free_bytes. Returns FL_OK or not. */
+#define MAX_BANDS 8
+#define MAX_REFINED 8
+#define SCRIPT_SCANS (MAX_COMPS_IN_SCAN * (MAX_BANDS + 1) * (MAX_REFINED + 1))
+
+static jpeg_scan_info scan_of(int component, int first, int last, int high, int low) {
+  jpeg_scan_info scan = {1, {component, 0, 0, 0}, first, last, high, low};
+  return scan;
+}
+
+/* All coefficients but their last `refined` bits, AC in `bands` scans, then bit after bit. DC coefficients of all
+ * components share a scan if `bands` is odd. Returns the number of scans. */
+static int make_script(jpeg_scan_info *scans, int components, int bands, int refined) {
+  int count = 0, low, component, band;
+  for (low = refined; low >= 0; low--) {
+    int high = low == refined ? 0 : low + 1;
+    for (component = 0; component < (bands % 2 ? 1 : components); component++) {
+      scans[count] = scan_of(component, 0, 0, high, low);
+      if (bands % 2) {
+        scans[count].comps_in_scan = components;
+        for (band = 0; band < components; band++) scans[count].component_index[band] = band;
+      }
+      count++;
+    }
+    for (band = 0; band < bands; band++)
+      for (component = 0; component < components; component++)
+        scans[count++] = scan_of(component, 1 + 63 * band / bands, 63 * (band + 1) / bands, high, low);
+  }
+  return count;
+}
+
+/* `coding`: 0 baseline, 1 progressive, 2 arithmetic, 3 tables of its own, 4 extended, 5 progressive with `bands` and
+ * `refined` for make_script; `restarts`: MCUs between two. The bytes are freed with fl_jpeg_free_bytes. Returns FL_OK or
+ * not. */
 int fl_jpeg_encode(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, int quality,
-                   int sampling_x, int sampling_y, int coding, int restarts, uint8_t **bytes, size_t *length) {
+                   int sampling_x, int sampling_y, int coding, int restarts, int bands, int refined, uint8_t **bytes,
+                   size_t *length) {
+  jpeg_scan_info script[SCRIPT_SCANS];
   fl_encoder *e = calloc(1, sizeof *e);
   struct jpeg_compress_struct *cinfo;
   if (e == NULL) return FL_OUT_OF_MEMORY;
@@ -356,6 +390,11 @@ int fl_jpeg_encode(const uint8_t *pixels, uint32_t width, uint32_t height, uint3
     }
   }
   if (coding == 1) jpeg_simple_progression(cinfo);
+  if (coding == 5) {
+    if (bands < 1 || bands > MAX_BANDS || refined < 0 || refined > MAX_REFINED) ERREXIT(cinfo, JERR_BAD_PROGRESSION);
+    cinfo->num_scans = make_script(script, cinfo->num_components, bands, refined);
+    cinfo->scan_info = script;
+  }
   if (coding == 2) cinfo->arith_code = TRUE;
   if (coding == 3) cinfo->optimize_coding = TRUE;
   cinfo->restart_interval = (unsigned)restarts;

@@ -1,6 +1,6 @@
 //! JPEG through libjpeg-turbo: the safe side of shim.c.
 //!
-//! In: the bytes of a file. Out: rows, decoded in strips; `cancel` is called between them. Each picture gets a new decompressor. A
+//! In: the bytes of a file, or a header and the coefficients that `seek` has read. Out: rows, decoded in strips; `cancel` is called between them. Each picture gets a new decompressor. A
 //! reused one would keep the tables of the previous picture, and a file without tables of its own would then decode differently on
 //! another thread.
 //!
@@ -15,11 +15,12 @@ use std::ptr::NonNull;
 use crate::error::CodecError;
 use crate::format::Format;
 use crate::formats::colour::{self, Layout};
+use crate::header::Header;
 use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
 use crate::rect::Rect;
 use crate::scale::Scale;
-use crate::seek::McuSource;
+use crate::seek::{McuSource, ProgressiveCrop};
 
 // Links the static library whose functions shim.c calls.
 use turbojpeg_sys as _;
@@ -33,25 +34,42 @@ const CONSUME_STEPS: u32 = 16;
 /// With fewer columns libjpeg upsamples differently.
 const MIN_COLUMNS: u32 = 16;
 
-/// Decodes a whole file.
-pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
-    decode_part(bytes, Rect::whole(target.width, target.height), target)?;
-    Ok(())
-}
-
 /// Decodes the part of a file that contains a crop. Returns the part.
-pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+pub(crate) fn decode_part(
+    bytes: &[u8],
+    header: &Header,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
+    if header.needs_whole {
+        let options = target.options;
+        let stored = header.stored_rect(crop, options.scale().divisor());
+        if let Some(mut read) = ProgressiveCrop::read(bytes, stored, &|| options.check_cancel())? {
+            return decode_mcus(read.rect(), &read.header(), &mut read, crop, target);
+        }
+        // libjpeg smooths pictures with missing scans, and inside a crop differently. So the whole picture is decoded.
+        return decode_with(Decompressor::open(bytes)?, None, Rect::whole(target.width, target.height), target);
+    }
     decode_with(Decompressor::open(bytes)?, None, crop, target)
 }
 
-/// Decodes the part of a picture that contains a crop, from a header without codes and the coefficients of all MCUs.
+/// Decodes a crop of the stored picture from the MCUs of a part of it, which has a header of its own, without codes.
 pub(crate) fn decode_mcus(
+    around: Rect,
     header: &[u8],
     mcus: &mut dyn McuSource,
     crop: Rect,
     target: &mut Target<'_, '_>,
 ) -> Result<Rect, CodecError> {
-    decode_with(Decompressor::open(header)?, Some(&mut McuFeed(mcus)), crop, target)
+    let options = target.options;
+    let divisor = options.scale().divisor();
+    // The part begins at an MCU, which has whole pixels at every scale.
+    let (left, top) = (around.left / divisor, around.top / divisor);
+    let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
+    let mut target = Target { width, height, options, pixels: target.pixels };
+    let part =
+        decode_with(Decompressor::open(header)?, Some(&mut McuFeed(mcus)), crop.seen_from(left, top), &mut target)?;
+    Ok(Rect { left: part.left + left, top: part.top + top, ..part })
 }
 
 fn decode_with<'a>(

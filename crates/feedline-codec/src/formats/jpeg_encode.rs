@@ -36,6 +36,17 @@ pub enum JpegCoding {
     Extended,
     /// Several scans, Huffman.
     Progressive,
+    /// Several scans, Huffman, for tests of decoders: the AC coefficients in `bands` scans (1 to 8), their last `refined` bits (up to
+    /// 8) in scans of their own, and restart markers after so many units, if any. If `bands` is odd, the components share the scans
+    /// of DC.
+    Scans {
+        /// Scans of AC coefficients for each component and bit.
+        bands: u8,
+        /// Bits with scans of their own.
+        refined: u8,
+        /// Units between restart markers; 0 without.
+        restarts: u16,
+    },
     /// One scan, arithmetic.
     Arithmetic,
 }
@@ -58,12 +69,17 @@ pub(crate) fn encode(
         // The shim takes 0 as "no chroma".
         Subsampling::Grey => (0, 0),
     };
+    let (bands, refined) = match coding {
+        JpegCoding::Scans { bands, refined, .. } => (c_int::from(bands), c_int::from(refined)),
+        _ => (0, 0),
+    };
     let (coding, restarts) = match coding {
         JpegCoding::Baseline => (0, 0),
         JpegCoding::Progressive => (1, 0),
         JpegCoding::Arithmetic => (2, 0),
         JpegCoding::Optimised => (3, 0),
         JpegCoding::Extended => (4, 0),
+        JpegCoding::Scans { restarts, .. } => (5, c_int::from(restarts)),
         JpegCoding::Restarts(interval) => (0, c_int::from(interval)),
     };
     let (quality, channels) = (c_int::from(quality), u32::from(channels));
@@ -72,7 +88,7 @@ pub(crate) fn encode(
     let pixels = pixels.as_ptr();
     let status =
         // SAFETY: C2, the assertion above makes `pixels` as long as the shim reads; C4 for the two results.
-        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, restarts, &raw mut bytes, &raw mut len) };
+        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, restarts, bands, refined, &raw mut bytes, &raw mut len) };
     let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
         return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
     };
@@ -95,6 +111,8 @@ unsafe extern "C" {
         sampling_y: c_int,
         coding: c_int,
         restarts: c_int,
+        bands: c_int,
+        refined: c_int,
         bytes: *mut *mut u8,
         length: *mut usize,
     ) -> c_int;

@@ -65,8 +65,10 @@ impl Header {
         };
         let pixels = part.saturating_mul(channels.into());
         let extra = match self.format {
-            // JPEG: all coefficients, two bytes each, for up to three full components. WebP: four bytes a pixel, and tables.
-            Format::Jpeg | Format::WebP if self.needs_whole => area.saturating_mul(6),
+            // All coefficients, two bytes each, for up to three full components; and all pixels, if scans are missing.
+            Format::Jpeg if self.needs_whole => area.saturating_mul(9),
+            // Four bytes a pixel, and tables.
+            Format::WebP if self.needs_whole => area.saturating_mul(6),
             Format::Png if self.needs_whole => area.saturating_mul(4),
             // Rows go straight to their place.
             Format::Jpeg | Format::Png | Format::Pnm | Format::WebP => 0,

@@ -52,21 +52,16 @@ impl<'a> BitReader<'a> {
     /// Makes at least 56 bits valid.
     #[inline]
     pub(super) fn refill(&mut self) {
-        let bytes = self.bytes.get(self.next..self.next + 8).and_then(|bytes| bytes.first_chunk());
-        let chunk = bytes.map_or_else(|| self.last_bytes(), |bytes| u64::from_be_bytes(*bytes));
+        let bytes = self.bytes.get(self.next..).and_then(|rest| rest.first_chunk());
+        let chunk = match bytes {
+            Some(bytes) => u64::from_be_bytes(*bytes),
+            None => last_bytes(self.bytes, self.next),
+        };
         // The branchless refill of F. Giesen: load eight bytes, advance by whole bytes that fit, and set `valid` to 56..=63.
         // Bits that do not fit are loaded again next time, with the same values.
         self.window |= chunk >> self.valid;
         self.next += ((63 - self.valid) >> 3) as usize;
         self.valid |= 0b11_1000;
-    }
-
-    #[cold]
-    fn last_bytes(&self) -> u64 {
-        let mut last = [0; 8];
-        let left = self.bytes.get(self.next..).unwrap_or_default();
-        last[..left.len().min(8)].copy_from_slice(&left[..left.len().min(8)]);
-        u64::from_be_bytes(last)
     }
 
     /// The next `count` bits, 1 to 32.
@@ -76,11 +71,27 @@ impl<'a> BitReader<'a> {
         (self.window >> (64 - count)) as u32
     }
 
+    /// The next `count` bits, 0 to 32.
+    #[inline]
+    pub(super) fn peek_or_none(&self, count: u32) -> u64 {
+        self.window >> 1 >> (63 - count)
+    }
+
     /// Advances by `count` bits, which must be valid.
     #[inline]
     pub(super) fn consume(&mut self, count: u32) {
         self.window <<= count;
         self.valid -= count;
+    }
+
+    /// Advances by any number of bits.
+    #[inline]
+    pub(super) fn skip(&mut self, count: usize) {
+        if count <= self.valid as usize && count < 64 {
+            self.consume(count as u32);
+        } else {
+            self.go_to(self.position() + count);
+        }
     }
 
     /// Number of bits read so far.
@@ -94,6 +105,15 @@ impl<'a> BitReader<'a> {
     pub(super) fn is_past_end(&self) -> bool {
         self.position() > self.bytes.len() * 8
     }
+}
+
+/// The last bytes, then zeros. Takes no reader by reference, so that the fields of a reader can stay in registers.
+#[cold]
+fn last_bytes(bytes: &[u8], next: usize) -> u64 {
+    let mut last = [0; 8];
+    let left = bytes.get(next..).unwrap_or_default();
+    last[..left.len().min(8)].copy_from_slice(&left[..left.len().min(8)]);
+    u64::from_be_bytes(last)
 }
 
 /// Appends bits to bytes.

@@ -24,7 +24,7 @@ const END: usize = 128;
 
 /// Row-major index of each coefficient in zigzag order (T.81, figure A.6).
 #[rustfmt::skip]
-const ZIGZAG_TO_NATURAL: [u8; 64] = [
+pub(super) const ZIGZAG_TO_NATURAL: [u8; 64] = [
      0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
     12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,

@@ -1,7 +1,7 @@
 //! The header of a JPEG: sizes, sampling and tables.
 //!
 //! In: the segments of a file up to its scan. Out: a [`JpegFrame`], if the file is baseline or extended sequential with one scan of
-//! all components. It can be written again for a part of the picture.
+//! all components. It can be written again for a part of the picture. `progressive/script.rs` reads the headers of several scans.
 
 use super::huffman::Code;
 use crate::rect::Rect;
@@ -10,10 +10,14 @@ use crate::rect::Rect;
 const MAX_BLOCKS_IN_MCU: usize = 10;
 const MAX_SIDE: u32 = 65_500;
 
-/// The header of a sequential JPEG with one scan.
+/// Markers of frame headers.
+const EXTENDED: u8 = 0xc1;
+pub(super) const PROGRESSIVE: u8 = 0xc2;
+
+/// The header of a JPEG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JpegFrame {
-    /// 0xc0 baseline, 0xc1 extended.
+    /// 0xc0 baseline, 0xc1 extended, 0xc2 progressive.
     pub kind: u8,
     pub width: u32,
     pub height: u32,
@@ -45,10 +49,39 @@ impl Component {
     }
 }
 
+/// A marker and what follows it.
+#[derive(Debug)]
+pub(super) struct Segment<'a> {
+    pub marker: u8,
+    pub content: &'a [u8],
+    /// Where it ends in the file.
+    pub end: usize,
+}
+
+impl<'a> Segment<'a> {
+    /// Reads the segment that begins at a place of the file.
+    pub(super) fn read(file: &'a [u8], mut at: usize) -> Result<Self, &'static str> {
+        let truncated = "the header is truncated";
+        if file.get(at) != Some(&0xff) {
+            return Err("there are bytes between segments");
+        }
+        // Any number of 0xff fill bytes may precede a marker.
+        while file.get(at + 1) == Some(&0xff) {
+            at += 1;
+        }
+        let marker = *file.get(at + 1).ok_or(truncated)?;
+        let length = file.get(at + 2..at + 4).and_then(|bytes| bytes.first_chunk()).ok_or(truncated)?;
+        // The length includes its own two bytes.
+        let end = at + 2 + usize::from(u16::from_be_bytes(*length));
+        let content = file.get(at + 4..end).ok_or(truncated)?;
+        Ok(Self { marker, content, end })
+    }
+}
+
 impl JpegFrame {
-    /// Reads the segments of a file up to the first byte of its scan. Returns that place too.
-    pub(super) fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
-        let mut this = Self {
+    /// A header of which nothing is known yet.
+    pub(super) fn empty() -> Self {
+        Self {
             kind: 0,
             width: 0,
             height: 0,
@@ -59,58 +92,60 @@ impl JpegFrame {
             quantisers: [None, None, None, None],
             dc: [None, None, None, None],
             ac: [None, None, None, None],
-        };
-        let truncated = "the header is truncated";
+        }
+    }
+
+    /// Reads the segments of a file up to the first byte of its scan. Returns that place too.
+    pub(super) fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
+        let mut this = Self::empty();
         if !file.starts_with(&[0xff, 0xd8]) {
             return Err("it is not a JPEG file");
         }
         let mut at = 2;
         loop {
-            if file.get(at) != Some(&0xff) {
-                return Err("there are bytes between segments");
-            }
-            // Any number of 0xff fill bytes may precede a marker.
-            while file.get(at + 1) == Some(&0xff) {
-                at += 1;
-            }
-            let marker = *file.get(at + 1).ok_or(truncated)?;
-            let length = file.get(at + 2..at + 4).and_then(|bytes| bytes.first_chunk()).ok_or(truncated)?;
-            // The length includes its own two bytes.
-            let length = usize::from(u16::from_be_bytes(*length));
-            let segment = file.get(at + 4..at + 2 + length).ok_or(truncated)?;
-            at += 2 + length;
+            let Segment { marker, content, end } = Segment::read(file, at)?;
+            at = end;
             match marker {
                 0xc0 | 0xc1 if this.components.is_empty() => {
-                    this.kind = marker;
-                    this.read_size(segment).ok_or("the frame header is not valid")?;
-                }
-                0xc4 => this.read_codes(segment).ok_or("a Huffman table is not valid")?,
-                0xdb => this.read_quantisers(segment).ok_or("a quantisation table is not valid")?,
-                0xdd => {
-                    // libjpeg rejects a segment of another length, so such a file gets no index either.
-                    let interval: &[u8; 2] = segment.try_into().map_err(|_| "the restart interval is not valid")?;
-                    this.restart_interval = u32::from(u16::from_be_bytes(*interval));
+                    this.read_size(marker, content).ok_or("the frame header is not valid")?;
                 }
                 0xda => {
-                    this.read_scan(segment).ok_or("the scan does not contain all components in order")?;
+                    this.read_scan(content).ok_or("the scan does not contain all components in order")?;
                     this.check()?;
                     return Ok((this, at));
                 }
-                0xe0 => this.has_jfif |= segment.starts_with(b"JFIF\0") && segment.len() >= 14,
-                0xee => {
-                    if segment.starts_with(b"Adobe") && segment.len() >= 12 {
-                        this.adobe_transform = Some(segment[11]);
-                    }
-                }
-                0xe1..=0xef | 0xfe => {}
                 0xc2 | 0xc6 | 0xca | 0xce => return Err("it is progressive"),
                 0xc9 | 0xcb | 0xcd | 0xcf => return Err("it is coded arithmetically"),
-                _ => return Err("it has segments that are not part of sequential files"),
+                _ => this.read_table(marker, content)?,
             }
         }
     }
 
-    fn read_size(&mut self, segment: &[u8]) -> Option<()> {
+    /// Reads a segment that may come before any scan.
+    pub(super) fn read_table(&mut self, marker: u8, content: &[u8]) -> Result<(), &'static str> {
+        match marker {
+            0xc4 => self.read_codes(content).ok_or("a Huffman table is not valid")?,
+            0xdb => self.read_quantisers(content).ok_or("a quantisation table is not valid")?,
+            0xdd => {
+                // libjpeg rejects a segment of another length, so such a file gets no index either.
+                let interval: &[u8; 2] = content.try_into().map_err(|_| "the restart interval is not valid")?;
+                self.restart_interval = u32::from(u16::from_be_bytes(*interval));
+            }
+            0xe0 => self.has_jfif |= content.starts_with(b"JFIF\0") && content.len() >= 14,
+            0xee => {
+                if content.starts_with(b"Adobe") && content.len() >= 12 {
+                    self.adobe_transform = Some(content[11]);
+                }
+            }
+            0xe1..=0xef | 0xfe => {}
+            _ => return Err("it has segments that are not part of sequential files"),
+        }
+        Ok(())
+    }
+
+    /// Reads the frame header.
+    pub(super) fn read_size(&mut self, kind: u8, segment: &[u8]) -> Option<()> {
+        self.kind = kind;
         let (head, components) = segment.split_first_chunk::<6>()?;
         // SOF: precision 1, height 2, width 2, number of components 1; then id, sampling and quantiser of each.
         let [precision, high_rows, rows, high_columns, columns, count] = *head;
@@ -193,6 +228,27 @@ impl JpegFrame {
 
     /// Checks that everything the components refer to exists, and that libjpeg would accept it.
     pub(super) fn check(&mut self) -> Result<(), &'static str> {
+        self.check_layout()?;
+        let is_there = |c: &Component| {
+            self.dc.get(usize::from(c.dc)).is_some_and(Option::is_some)
+                && self.ac.get(usize::from(c.ac)).is_some_and(Option::is_some)
+        };
+        if !self.components.iter().all(is_there) {
+            return Err("a table is missing");
+        }
+        // Tables that no component uses are not a part of the picture.
+        for place in 0..4_u8 {
+            let is_used = |of: fn(&Component) -> u8| self.components.iter().any(|c| of(c) == place);
+            let (dc, ac) = (is_used(|c| c.dc), is_used(|c| c.ac));
+            let place = usize::from(place);
+            self.dc[place].take_if(|_| !dc);
+            self.ac[place].take_if(|_| !ac);
+        }
+        Ok(())
+    }
+
+    /// Checks sizes, sampling and quantisers, as libjpeg does.
+    pub(super) fn check_layout(&mut self) -> Result<(), &'static str> {
         let sides = |component: &Component| [component.across, component.down];
         if self.components.iter().flat_map(sides).any(|side| !(1..=4).contains(&side)) {
             return Err("its sampling is not valid");
@@ -212,22 +268,12 @@ impl JpegFrame {
         if self.components.iter().map(|c| c.blocks()).sum::<usize>() > MAX_BLOCKS_IN_MCU {
             return Err("its MCUs have more than 10 blocks");
         }
-        let is_there = |c: &Component| {
-            self.quantisers.get(usize::from(c.quantiser)).is_some_and(Option::is_some)
-                && self.dc.get(usize::from(c.dc)).is_some_and(Option::is_some)
-                && self.ac.get(usize::from(c.ac)).is_some_and(Option::is_some)
-        };
-        if !self.components.iter().all(is_there) {
+        if !self.components.iter().all(|c| self.quantiser(*c).is_some()) {
             return Err("a table is missing");
         }
-        // Tables that no component uses are not a part of the picture.
         for place in 0..4_u8 {
-            let is_used = |of: fn(&Component) -> u8| self.components.iter().any(|c| of(c) == place);
-            let (quantiser, dc, ac) = (is_used(|c| c.quantiser), is_used(|c| c.dc), is_used(|c| c.ac));
-            let place = usize::from(place);
-            self.quantisers[place].take_if(|_| !quantiser);
-            self.dc[place].take_if(|_| !dc);
-            self.ac[place].take_if(|_| !ac);
+            let is_used = self.components.iter().any(|c| c.quantiser == place);
+            self.quantisers[usize::from(place)].take_if(|_| !is_used);
         }
         if self.width.max(self.height) > MAX_SIDE {
             return Err("it is larger than libjpeg accepts");
@@ -251,6 +297,13 @@ impl JpegFrame {
     pub(super) fn mcus(&self) -> (u32, u32) {
         let (width, height) = self.mcu_size();
         (self.width.div_ceil(width), self.height.div_ceil(height))
+    }
+
+    /// Blocks in a row of a component, and rows of blocks, without those that only fill MCUs.
+    pub(super) fn blocks_of(&self, component: Component) -> (u32, u32) {
+        let (across, down) = self.sampling();
+        let count = |side: u32, own: u8, most: u32| (side * u32::from(own)).div_ceil(8 * most);
+        (count(self.width, component.across, across), count(self.height, component.down, down))
     }
 
     /// A header for a part of the picture as a picture of its own, without codes. It is for a decoder that gets coefficients.
@@ -280,7 +333,8 @@ impl JpegFrame {
                 }
             }
         });
-        segment(out, self.kind, |out| {
+        // The decoder gets all coefficients MCU by MCU, also those of a progressive file.
+        segment(out, if self.kind == PROGRESSIVE { EXTENDED } else { self.kind }, |out| {
             out.push(8);
             out.extend((height as u16).to_be_bytes());
             out.extend((width as u16).to_be_bytes());

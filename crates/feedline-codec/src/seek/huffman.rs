@@ -74,12 +74,18 @@ impl Symbols {
     /// Length and symbol of the next code. The reader needs at least 16 valid bits and does not advance.
     #[inline]
     pub(super) fn next(&self, bits: &BitReader<'_>) -> Option<(u32, u8)> {
-        let entry = self.short[bits.peek(LOOK) as usize];
-        if entry != 0 { Some((u32::from(entry >> 8), entry as u8)) } else { self.next_long(bits.peek(16)) }
+        self.first(bits.peek(16))
+    }
+
+    /// Length and symbol of the code at the beginning of 16 bits.
+    #[inline]
+    pub(super) fn first(&self, window: u32) -> Option<(u32, u8)> {
+        let entry = self.short[(window >> (16 - LOOK)) as usize];
+        if entry != 0 { Some((u32::from(entry >> 8), entry as u8)) } else { self.first_long(window) }
     }
 
     #[cold]
-    fn next_long(&self, window: u32) -> Option<(u32, u8)> {
+    fn first_long(&self, window: u32) -> Option<(u32, u8)> {
         let len = (LOOK + 1..=16).find(|&len| window < self.long[len as usize].0)?;
         let place = (window >> (16 - len)) as i32 + self.long[len as usize].1;
         Some((len, *self.in_order.get(usize::try_from(place).ok()?)?))

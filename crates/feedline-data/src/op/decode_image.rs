@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 
 use feedline_codec::{
-    self as codec, BadIndex, CodecError, DecodeOptions, Mode, NotSeekable, Picture, Rect, SeekIndex, Trimmed,
+    self as codec, BadIndex, CodecError, DecodeOptions, Format, Mode, NotSeekable, Picture, Rect, SeekIndex, Trimmed,
     decode_into,
 };
 use feedline_order::Draw;
@@ -135,8 +135,8 @@ impl DecodeImage {
         if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
             workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
         }
-        if matches!(encoded.content, EncodedContent::Unindexed(_)) {
-            // The pass over the file copies its data, without stuffing.
+        if matches!(encoded.content, EncodedContent::Unindexed(_)) && header.format == Format::Jpeg {
+            // The pass over a JPEG copies its data, without stuffing.
             workspace.reserve(encoded.memory.len())?;
         }
         let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
