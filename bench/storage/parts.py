@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import feedline as fl
+from bench.pictures import formats as picture_formats
 from bench.storage.server import serving
 from bench.storage.trainer import Epochs, crops, train
 from feedline import ops
@@ -146,6 +147,22 @@ def volumes(bench: Bench) -> Any:
     return found
 
 
+def formats(bench: Bench) -> Any:
+    """The pictures of ImageNet in other formats: which forms the server sends, and how much they save."""
+    found: dict[str, Any] = {}
+    for name in picture_formats.FORMATS:
+        folder = picture_formats.made(bench.pictures["imagenet"], bench.work, name)
+        files = [path.stat().st_size for path in folder.iterdir()]
+        found[name] = {"mean_file_bytes": sum(files) / len(files), "policies": {}}
+        for policy in SWEPT:
+            with serving(folder.parent, bench.cache(f"imagenet-{name}"), SLOW_MBPS) as server:
+                url = server.url(folder.name)
+                result = train(server, lambda url=url: fl.folder(url), crops(), policy, SHORT)
+            _say(f"{name} {policy}", result)
+            found[name]["policies"][policy] = result.summary()
+    return found
+
+
 PARTS: dict[str, Callable[[Bench], Any]] = {
     "policies": policies,
     "policies_500": policies_on_a_faster_link,
@@ -153,4 +170,5 @@ PARTS: dict[str, Callable[[Bench], Any]] = {
     "approximate": approximate,
     "cores": cores,
     "volumes": volumes,
+    "formats": formats,
 }

@@ -27,6 +27,9 @@ def ratios(results: dict[str, Any]) -> Iterator[Ratio]:
             for other in ("none", "sophon"):
                 slower = data["auto"]["best_epoch_seconds"] / data[other]["best_epoch_seconds"]
                 yield Ratio(f"{name}, {cores} cores: time of auto / {other}", slower, "at most", NOISE)
+    for name, data in results.get("formats", {}).items():
+        sent = {policy: found["bytes_per_sample"] for policy, found in data["policies"].items()}
+        yield Ratio(f"{name}: auto, traffic / sophon's", sent["auto"] / sent["sophon"], "at most", 1.02)
     yield from _storage_cpu(results.get("policies", {}))
     if volumes := results.get("volumes"):
         fewer = volumes["mean_file_bytes"] / volumes["auto"]["bytes_per_sample"]
