@@ -35,6 +35,7 @@ def chains(**given: Sequence[ops.Op]) -> dict[str, dict[str, Any]]:
         fast=[ops.DecodeImage(fast=True), ops.RandomResizedCrop(8)],
         fast_center=[ops.DecodeImage(fast=True), ops.Resize(20), ops.CenterCrop(16)],
         grey=[ops.DecodeImage(mode="grey"), ops.RandomCrop(24)],
+        deep=[ops.DecodeImage(dtype="uint16"), ops.RandomCrop(24), ops.RandomHorizontalFlip()],
         rgb=[ops.DecodeImage(mode="rgb", max_pixels=10_000), ops.CenterCrop((30, 20))],
         resize_side=[DECODE, ops.Resize(24, max_size=40), ops.CenterCrop(24)],
         resize_nearest=[DECODE, ops.Resize((20, 31), "nearest")],

@@ -145,7 +145,7 @@ def test_damaged_bytes_inside_a_jpeg_never_take_the_process_down(tmp_path: Path)
     ("name", "content", "words"),
     [
         ("0002x.jpg", b"", "the file is empty"),
-        ("0002x.jpg", b"just some text", "not a JPEG, PNG, WebP, BMP, GIF or PNM file"),
+        ("0002x.jpg", b"just some text", "not a JPEG, PNG, WebP, TIFF, BMP, GIF or PNM file"),
         ("0002x.jpg", b"\xff\xd8\xff", "JPEG"),
         ("0002x.png", b"\x89PNG\r\n\x1a\n", "PNG"),
         ("0002x.webp", b"RIFF\0\0\0\0WEBP", "WebP"),

@@ -241,3 +241,108 @@ def test_a_folder_has_tiff_pictures(tmp_path: Path) -> None:
     for name in ("a.tif", "b.TIFF"):
         save(tmp_path / "all" / name, natural(20, 30))
     assert len(fl.folder(tmp_path / "all")) == 2
+
+
+def deep_file(path: Path, channels: int) -> np.ndarray:
+    """A PNG or TIFF of 16 bits, and its values. Pillow writes only grey ones, so a PNG of colours is made by hand."""
+    values = np.random.default_rng(channels).integers(0, 1 << 16, (40, 50, channels), np.uint16)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if channels == 1:
+        Image.fromarray(values[..., 0]).save(path)
+        return values
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 50, 40, 16, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    ]
+    parts = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    ]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    return values
+
+
+@pytest.mark.parametrize(("ending", "channels"), [("png", 1), ("png", 3), ("tif", 1)])
+def test_uint16_keeps_all_bits(tmp_path: Path, ending: str, channels: int) -> None:
+    path = tmp_path / f"x.{ending}"
+    values = deep_file(path, channels)
+    mode = "grey" if channels == 1 else "rgb"
+    source = fl.files({"image": [path]})
+    found = decoded(path, mode=mode, dtype="uint16")
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, values)
+    # Law 8: a crop of the file has the pixels of the whole one.
+    chain: list[ops.Op] = [ops.DecodeImage(mode=mode, dtype="uint16"), ops.CenterCrop((20, 30))]
+    for flip, expected in (
+        ([], values[10:30, 10:40]),
+        ([ops.RandomHorizontalFlip(p=1.0)], values[10:30, 10:40][:, ::-1]),
+        ([ops.RandomVerticalFlip(p=1.0)], values[10:30, 10:40][::-1]),
+    ):
+        batch = next(iter(fl.Loader(source, [*chain, *flip], batch_size=1)))
+        np.testing.assert_array_equal(batch["image"][0], expected)
+    padded = [chain[0], ops.CenterCrop(60)]
+    batch = next(iter(fl.Loader(source, padded, batch_size=1)))["image"][0]
+    np.testing.assert_array_equal(batch, np.pad(values, ((10, 10), (5, 5), (0, 0))))
+    for dtype in ("float32", "float16"):
+        for layout in ("CHW", "HWC"):
+            numbers = ops.Normalize(mean=[0.4] * channels, std=[0.3] * channels, dtype=dtype, layout=layout)
+            batch = next(iter(fl.Loader(source, [*chain, numbers], batch_size=1)))["image"]
+            found = np.asarray(batch[0], dtype=np.float32)
+            expected = (values[10:30, 10:40].astype(np.float32) / 65535 - 0.4) / 0.3
+            found = found if layout == "HWC" else np.moveaxis(found, 0, -1)
+            np.testing.assert_allclose(found, expected, atol=1e-5 if dtype == "float32" else 2e-3)
+
+
+def test_uint16_stretches_8_bits_and_leaves_masks(tmp_path: Path) -> None:
+    picture = natural(30, 40)
+    path, mask = save(tmp_path / "x.png", picture), save(tmp_path / "m.png", natural(30, 40, channels=1))
+    assert (decoded(path, dtype="uint16") == picture.astype(np.uint16) * 257).all()
+    jpeg = save(tmp_path / "x.jpg", natural(61, 83), quality=90)
+    assert (decoded(jpeg, dtype="uint16") == decoded(jpeg).astype(np.uint16) * 257).all()
+    both = ("image", "mask")
+    loader = fl.Loader(
+        fl.files({"image": [path], "mask": [mask]}),
+        [ops.DecodeImage(on=both, dtype="uint16")],
+        batch_size=1,
+        ragged=both,
+    )
+    batch = next(iter(loader))
+    assert (batch["image"][0].dtype, batch["mask"][0].dtype) == (np.uint16, np.uint8)
+
+
+def test_uint16_samples_come_from_a_cache_and_functions_get_them(tmp_path: Path) -> None:
+    root = tmp_path / "all"
+    values = {f"{number}.tif": deep_file(root / f"{number}.tif", 1) for number in range(4)}
+    chain: list[ops.Op] = [ops.DecodeImage(mode="grey", dtype="uint16"), ops.RandomCrop(16)]
+    plain, cached = (
+        [
+            b["image"].tobytes()
+            for loader in [fl.Loader(fl.folder(root), chain, batch_size=2, cache=cache)]
+            for _ in range(3)
+            for b in loader
+        ]
+        for cache in (None, fl.cache(ram="1GB"))
+    )
+    assert plain == cached
+    doubled = [chain[0], ops.CenterCrop(16), ops.Map(lambda image: (image.astype(np.uint32) // 2).astype(np.uint16))]
+    batch = next(iter(fl.Loader(fl.folder(root), doubled, batch_size=4)))
+    np.testing.assert_array_equal(batch["image"][0], values["0.tif"][12:28, 17:33] // 2)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.Resize(8),
+        ops.RandomResizedCrop(8),
+        ops.ColorJitter(0.1),
+        ops.Grayscale(),
+        ops.RandomErasing(),
+        ops.ToTensor("uint8"),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_ops_that_need_8_bits_say_so(tmp_path: Path, op: ops.Op) -> None:
+    path = save(tmp_path / "x.png", natural(30, 40))
+    with pytest.raises(ValueError, match=r"needs .*pixels.*16 bits"):
+        fl.Loader(fl.files({"image": [path]}), [ops.DecodeImage(dtype="uint16"), op], batch_size=1, ragged=("image",))

@@ -20,6 +20,11 @@ fn headers_of_changed_files_are_read_or_refused() {
 }
 
 #[test]
+fn parts_of_changed_tiff_files_are_those_of_the_whole_or_errors() {
+    check("tiff", 20_000);
+}
+
+#[test]
 fn crops_by_the_index_of_a_changed_file_are_those_without_it() {
     check("index_build", 20_000);
 }

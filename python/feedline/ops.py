@@ -105,6 +105,9 @@ class DecodeImage(Op):
     allocated. Of a TIFF, the first picture is decoded: grey, RGB or palette, in strips or tiles, uncompressed or with
     LZW, deflate or PackBits.
 
+    ``dtype="uint16"`` delivers 16 bits a channel. PNG and TIFF of 16 bits keep all of them, and 8 bits are stretched:
+    255 becomes 65535. Only crops, flips, ``ToTensor`` and ``Normalize`` take such pictures. Masks keep 8 bits.
+
     If a crop follows, only the part that it needs is decoded, of a JPEG, WebP, PNG or TIFF. The pixels equal those of a
     full decode.
     ``fast=True`` is faster and gives approximate pixels. It decodes JPEGs with a less exact transform, and at 1/2, 1/4
@@ -112,11 +115,13 @@ class DecodeImage(Op):
     ``docs/concepts/seek-index.md`` shows how much pixels differ.
 
     >>> chain = [ops.DecodeImage(max_pixels=50_000_000), ops.Resize((224, 224))]
+    >>> deep = [ops.DecodeImage(mode="grey", dtype="uint16"), ops.CenterCrop(64), ops.Normalize(mean=[0.5], std=[0.2])]
     """
 
     on: On = "image"
     exif: bool = True
     mode: Literal["auto", "rgb", "grey", "mask"] = "auto"
+    dtype: Literal["uint16"] | None = None
     fast: bool = False
     max_pixels: int = 178_956_970
 

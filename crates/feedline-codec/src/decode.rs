@@ -48,9 +48,8 @@ impl Picture {
     }
 }
 
-/// Decodes into `picture.pixels` and reuses its memory. Nothing is allocated if it is long enough, and memory that will be
-/// overwritten is not zeroed. After an error the picture is empty.
-pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Picture) -> Result<(), CodecError> {
+/// Decodes with 8 bits a channel. See [`crate::decode_into`].
+pub(crate) fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Picture) -> Result<(), CodecError> {
     // The picture counts as empty until decoding has succeeded.
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
     let header = read_header(bytes)?;
@@ -80,7 +79,8 @@ impl Picture {
         width: u32,
         height: u32,
     ) -> Result<(), CodecError> {
-        let channels = options.mode.channels();
+        // All that follows moves pixels and does not read them.
+        let channels = options.mode.pixel_bytes();
         if orientation != Orientation::IDENTITY {
             options.check_cancel()?;
             with_scratch(|scratch| {

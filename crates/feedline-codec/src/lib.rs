@@ -26,6 +26,7 @@
 //!   memory with the crop and the stride, refuses crops outside the picture, and keeps no pointer when it returns.
 
 mod decode;
+mod depth;
 mod encode;
 mod error;
 mod format;
@@ -42,19 +43,20 @@ mod scale;
 mod seek;
 mod view;
 
-pub use decode::{Picture, decode_into};
+pub use decode::Picture;
+pub use depth::{decode_into, decode_part_into};
 pub use encode::{encode_jpeg, encode_jpeg_as, encode_png, encode_webp};
 pub use error::{BadIndex, BadTrimmed, CodecError};
 pub use format::Format;
 pub use formats::{JpegCoding, Subsampling, TiffCoding, TiffPacking, WebPCoding, encode_tiff};
 pub use header::{Header, read_header};
 pub use kernels::{
-    Affine, ColourStep, Simd, change_colours, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16,
-    interleaved_f32, mean_luma, planes_bf16, planes_f16, planes_f32, planes_u8,
+    Affine, ColourStep, DeepNumbers, Simd, change_colours, flip_horizontal, flip_vertical, interleaved_bf16,
+    interleaved_f16, interleaved_f32, mean_luma, numbers_of_16_bits, planes_bf16, planes_f16, planes_f32, planes_u8,
 };
 pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;
-pub use part::{Encoded, decode_part_into};
+pub use part::Encoded;
 pub use rect::Rect;
 pub use resample::{Filter, Resampler, Resizing};
 pub use scale::Scale;

@@ -19,14 +19,37 @@ pub enum Mode {
     /// One channel unchanged: palette index or grey value (of 16 bits the high byte; 1, 2 and 4 bits of grey are spread
     /// over 0..=255). A picture of more channels is an error.
     Mask,
+    /// As [`Mode::Rgb`], with 16 bits a channel in native byte order. Channels of 8 bits are stretched: 255 becomes 65535.
+    Rgb16,
+    /// As [`Mode::Grey`], with 16 bits.
+    Grey16,
 }
 
 impl Mode {
-    /// Bytes in a pixel.
+    /// Channels of a pixel.
     pub fn channels(self) -> u8 {
         match self {
-            Self::Rgb => 3,
-            Self::Grey | Self::Mask => 1,
+            Self::Rgb | Self::Rgb16 => 3,
+            Self::Grey | Self::Grey16 | Self::Mask => 1,
+        }
+    }
+
+    /// Bytes of a pixel.
+    pub fn pixel_bytes(self) -> u8 {
+        if self.is_deep() { 2 * self.channels() } else { self.channels() }
+    }
+
+    /// Whether channels have 16 bits.
+    pub fn is_deep(self) -> bool {
+        matches!(self, Self::Rgb16 | Self::Grey16)
+    }
+
+    /// The same mode with 8 bits a channel.
+    pub(crate) fn of_8_bits(self) -> Self {
+        match self {
+            Self::Rgb16 => Self::Rgb,
+            Self::Grey16 => Self::Grey,
+            other => other,
         }
     }
 }
@@ -83,8 +106,8 @@ pub(crate) struct Target<'a, 'o> {
 impl Target<'_, '_> {
     /// Memory for this many pixels, of the whole picture or a part of it.
     pub(crate) fn pixels(&mut self, width: u32, height: u32) -> Result<&mut [u8], CodecError> {
-        let channels = self.options.mode.channels();
-        grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
+        let bytes = self.options.mode.pixel_bytes();
+        grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(bytes))
     }
 
     /// Rejects a file in which the decoder finds another size than [`crate::read_header`], whose size was checked against the limit.

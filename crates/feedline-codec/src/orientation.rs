@@ -77,6 +77,8 @@ impl Orientation {
             let (source, target) = (&pixels[..len], &mut other[..len]);
             match channels {
                 1 => transpose::<1>(source, target, width as usize, height as usize),
+                2 => transpose::<2>(source, target, width as usize, height as usize),
+                6 => transpose::<6>(source, target, width as usize, height as usize),
                 _ => transpose::<3>(source, target, width as usize, height as usize),
             }
             std::mem::swap(pixels, other);

@@ -53,9 +53,8 @@ impl Encoded<'_> {
     }
 }
 
-/// Decodes at least `crop` into `picture`. Returns the decoded part of the whole picture. Crop and part are rectangles of the picture
-/// that [`crate::decode_into`] would return with these options.
-pub fn decode_part_into(
+/// Decodes a part with 8 bits a channel. See [`crate::decode_part_into`].
+pub(crate) fn decode_part_into(
     encoded: Encoded<'_>,
     crop: Rect,
     options: &DecodeOptions<'_>,

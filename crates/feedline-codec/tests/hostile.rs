@@ -10,7 +10,7 @@ use feedline_codec::{
     CodecError, DecodeOptions, Encoded, JpegCoding, Mode, Picture, Subsampling, TiffCoding, TiffPacking, WebPCoding,
     decode_into, decode_part_into, encode_jpeg, encode_jpeg_as, encode_png, encode_tiff, encode_webp, read_header,
 };
-use support::{Numbers, animated_webp, bmp, crop, decode, gif, gradient, interlaced_png, options, webp};
+use support::{Numbers, animated_webp, bmp, crop, decode, deep_png, gif, gradient, interlaced_png, options, webp};
 
 /// One file of each format and coding.
 fn files() -> Vec<Vec<u8>> {
@@ -29,6 +29,7 @@ fn files() -> Vec<Vec<u8>> {
         bmp(&pixels, width, height, image::ExtendedColorType::Rgb8),
         gif(&pixels, width, height),
         interlaced_png(&gradient(width, height, 1), width, height),
+        deep_png(&pixels, width, height),
         bmp(&gradient(width, height, 1), width, height, image::ExtendedColorType::L8),
         tiff(TiffCoding { packing: TiffPacking::Deflate, ..TiffCoding::default() }),
         tiff(TiffCoding { packing: TiffPacking::Lzw, tile: Some((32, 16)), is_deep: true, ..TiffCoding::default() }),
@@ -89,12 +90,12 @@ fn changed_bytes_never_panic() {
                 let at = numbers.below(end as u64) as usize;
                 changed[at] = numbers.next() as u8;
             }
-            let mode = [Mode::Rgb, Mode::Grey, Mode::Mask][round % 3];
+            let mode = [Mode::Rgb, Mode::Grey, Mode::Mask, Mode::Rgb16, Mode::Grey16][round % 5];
             let mut picture = Picture::default();
             let options = DecodeOptions { max_pixels: 1 << 20, ..options(mode) };
             if decode_into(&changed, &options, &mut picture).is_ok() {
                 let header = read_header(&changed).unwrap();
-                assert_eq!(picture.len(), (header.width * header.height) as usize * usize::from(mode.channels()));
+                assert_eq!(picture.len(), (header.width * header.height) as usize * usize::from(mode.pixel_bytes()));
             }
             if let Ok(header) = read_header(&changed) {
                 let crop = crop(&mut numbers, header.width, header.height);
@@ -110,7 +111,7 @@ fn changed_bytes_never_panic() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_after_any_magic_never_panic(magic in 0..14_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
+    fn any_bytes_after_any_magic_never_panic(magic in 0..15_usize, tail in proptest::collection::vec(0..=255_u8, 0..400)) {
         let mut bytes = files()[magic][..30].to_vec();
         bytes.extend(tail);
         let mut picture = Picture::default();

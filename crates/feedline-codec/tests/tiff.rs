@@ -86,6 +86,35 @@ fn law_8_a_part_of_a_tiff_has_the_pixels_of_the_whole() {
 }
 
 #[test]
+fn sixteen_bits_are_kept_and_eight_are_stretched() {
+    let mut numbers = Numbers(0xdeeb);
+    for (number, coding) in codings().into_iter().enumerate() {
+        let (width, height) = SIZES[number % SIZES.len()];
+        for channels in 1..=4 {
+            let stored = pixels(&mut numbers, width, height, channels);
+            let bytes = encode_tiff(&stored, width, height, channels, coding).unwrap();
+            // The encoder writes each byte twice, so a stretched byte and a kept pair of bytes are the same.
+            let expected: Vec<u8> =
+                without_alpha(&stored, usize::from(channels)).iter().flat_map(|&byte| [byte; 2]).collect();
+            let mode = if channels >= 3 { Mode::Rgb16 } else { Mode::Grey16 };
+            let whole = decode(&bytes, mode).unwrap();
+            assert!(whole.pixels[..expected.len()] == expected, "{coding:?}, {channels} channels");
+            // Grey of colour, and a part.
+            let grey = decode(&bytes, Mode::Grey16).unwrap();
+            let row_bytes = width as usize * 2;
+            let crop = crop(&mut numbers, width, height);
+            let mut part = Picture::default();
+            decode_part_into(Encoded::Whole(&bytes), crop, &options(Mode::Grey16), &mut part).unwrap();
+            let rows = part.pixels.chunks_exact(crop.width as usize * 2).take(crop.height as usize);
+            for (y, row) in (crop.top as usize..).zip(rows) {
+                let start = y * row_bytes + crop.left as usize * 2;
+                assert_eq!(row, &grey.pixels[start..start + row.len()], "{coding:?}, {channels} channels");
+            }
+        }
+    }
+}
+
+#[test]
 fn rows_below_a_crop_may_be_damaged() {
     let coding = TiffCoding { packing: TiffPacking::Deflate, ..TiffCoding::default() };
     let bytes = encode_tiff(&Numbers(5).bytes(60 * 70 * 3), 60, 70, 3, coding).unwrap();

@@ -115,7 +115,7 @@ fn decode_with<'a>(
             decompressor.read_rows(stored)?;
             match options.mode {
                 Mode::Rgb => colour::to_rgb(layout, stored, strip),
-                Mode::Grey | Mode::Mask => colour::to_grey(layout, stored, strip),
+                _ => colour::to_grey(layout, stored, strip),
             }
         }
         Ok(part)

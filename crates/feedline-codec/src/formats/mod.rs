@@ -1,6 +1,7 @@
 //! One decoder per file. Each writes a picture of the size in the header into a `Target`, or returns an error.
 
 pub(crate) mod colour;
+mod deep_pixels;
 pub(crate) mod jpeg;
 pub(crate) mod jpeg_encode;
 pub(crate) mod others;

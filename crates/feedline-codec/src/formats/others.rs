@@ -83,7 +83,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
             decoder.read_image(stored).map_err(convert)?;
             match options.mode {
                 Mode::Rgb => colour::to_rgb(layout, stored, pixels),
-                Mode::Grey | Mode::Mask => colour::to_grey(layout, stored, pixels),
+                _ => colour::to_grey(layout, stored, pixels),
             }
             Ok::<(), CodecError>(())
         })?;

@@ -12,7 +12,7 @@ use png::{BitDepth, ColorType, Decoder, DecodingError, InterlaceInfo, Limits, Re
 use crate::error::CodecError;
 use crate::format::Format;
 use crate::formats::colour::{self, Layout};
-use crate::formats::png_plain;
+use crate::formats::{deep_pixels, png_plain};
 use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
 use crate::rect::Rect;
@@ -52,6 +52,50 @@ pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>)
     Ok(crop)
 }
 
+/// Decodes a crop of a file of 16 bits.
+pub(crate) fn decode_deep(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+    let (mut reader, rows) = open(bytes, target)?;
+    let options = target.options;
+    let samples = rows.layout.channels();
+    let is_rgb = samples >= 3;
+    let is_interlaced = reader.info().interlaced;
+    let row_bytes = crop.width as usize * usize::from(options.mode.pixel_bytes());
+    let write = |stored: &[u8], target: &mut [u8]| {
+        let stored = &stored.as_chunks::<2>().0[crop.left as usize * samples..];
+        deep_pixels::write(samples, is_rgb, options.mode, |at| u16::from_be_bytes(stored[at]), target);
+    };
+    let (height, pixels) = (target.height, target.pixels(crop.width, crop.height)?);
+    let mut pixels = pixels.chunks_exact_mut(row_bytes);
+    with_scratch(|scratch| {
+        if is_interlaced {
+            let stored = grow(scratch, rows.stored_bytes as u64 * u64::from(height))?;
+            options.check_cancel()?;
+            reader.next_frame(stored).map_err(error)?;
+            let stored = stored.chunks_exact(rows.stored_bytes).skip(crop.top as usize);
+            stored.zip(pixels).for_each(|(stored, target)| write(stored, target));
+            return Ok(());
+        }
+        let rows_per_check = (STRIP_BYTES / rows.stored_bytes).max(1) as u32;
+        let stored = grow(scratch, rows.stored_bytes as u64)?;
+        for y in 0..crop.bottom() {
+            if y.is_multiple_of(rows_per_check) {
+                options.check_cancel()?;
+            }
+            reader.read_row(stored).map_err(error)?;
+            if y >= crop.top
+                && let Some(target) = pixels.next()
+            {
+                write(stored, target);
+            }
+        }
+        if crop.bottom() == height {
+            // Verifies what follows the last row, above all its checksum.
+            reader.read_row(&mut []).map_err(error)?;
+        }
+        Ok(())
+    })
+}
+
 /// Reads the header.
 fn open<'b>(bytes: &'b [u8], target: &Target<'_, '_>) -> Result<(PngReader<'b>, Rows), CodecError> {
     let mode = target.options.mode;
@@ -68,6 +112,8 @@ fn open<'b>(bytes: &'b [u8], target: &Target<'_, '_>) -> Result<(PngReader<'b>, 
     // A mask of a palette picture is the index itself. All else becomes 8 bits per channel.
     decoder.set_transformations(if is_index {
         Transformations::IDENTITY
+    } else if mode.is_deep() {
+        Transformations::EXPAND
     } else {
         Transformations::EXPAND | Transformations::STRIP_16
     });

@@ -91,7 +91,7 @@ pub(super) fn decode_part(
                 let pixels = pixels.next().expect("there are as many rows as the crop has");
                 match options.mode {
                     Mode::Rgb => colour::to_rgb(layout, &row[start..], pixels),
-                    Mode::Grey | Mode::Mask => colour::to_grey(layout, &row[start..], pixels),
+                    _ => colour::to_grey(layout, &row[start..], pixels),
                 }
             }
             std::mem::swap(&mut above, &mut second);

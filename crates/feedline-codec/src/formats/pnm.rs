@@ -40,7 +40,7 @@ pub(crate) fn decode_part(
     match (pnm.channels, mode) {
         (3, Mode::Rgb) | (1, Mode::Grey | Mode::Mask) => pixels.copy_from_slice(stored),
         (_, Mode::Rgb) => colour::to_rgb(Layout::Grey, stored, pixels),
-        (_, Mode::Grey | Mode::Mask) => colour::to_grey(Layout::Rgb, stored, pixels),
+        (_, _) => colour::to_grey(Layout::Rgb, stored, pixels),
     }
     Ok(Rect { left: 0, width: pnm.width, ..crop })
 }

@@ -8,6 +8,7 @@ use super::tiff_rows::Rows;
 use crate::error::CodecError;
 use crate::format::Format;
 use crate::formats::colour::{self, Layout};
+use crate::formats::deep_pixels;
 use crate::header::{Tiff, TiffColour};
 use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
@@ -36,7 +37,15 @@ pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>)
     let pixels = target.pixels(crop.width, crop.height)?;
     let decoder = Decoder { tiff, bytes, crop, palette, is_cancelled: options.cancel };
     // Planes of colours are joined before they become grey.
-    if tiff.is_planar && tiff.colour == TiffColour::Rgb && options.mode == Mode::Grey {
+    if tiff.is_planar && tiff.colour == TiffColour::Rgb && options.mode == Mode::Grey16 {
+        with_scratch(|scratch| {
+            let colours = grow(scratch, pixels.len() as u64 * 3)?;
+            decoder.decode(Mode::Rgb16, colours)?;
+            let colours = colours.as_chunks::<2>().0;
+            deep_pixels::write(3, true, Mode::Grey16, |at| u16::from_ne_bytes(colours[at]), pixels);
+            Ok::<(), CodecError>(())
+        })?;
+    } else if tiff.is_planar && tiff.colour == TiffColour::Rgb && options.mode == Mode::Grey {
         with_scratch(|scratch| {
             let colours = grow(scratch, pixels.len() as u64 * 3)?;
             decoder.decode(Mode::Rgb, colours)?;
@@ -129,7 +138,7 @@ impl Decoder<'_> {
         pixels: &mut [u8],
     ) -> Result<(), CodecError> {
         let Self { tiff, crop, .. } = self;
-        let channels = usize::from(mode.channels());
+        let pixel_bytes = usize::from(mode.pixel_bytes());
         let stored = &self.bytes[tiff.tile_bytes(self.bytes, number)?];
         let samples = if tiff.is_planar { 1 } else { tiff.samples as usize };
         let row_bits = u64::from(tiff.tile.0) * samples as u64 * u64::from(tiff.bits);
@@ -154,10 +163,22 @@ impl Decoder<'_> {
             }
             let start =
                 (top + y - crop.top) as usize * crop.width as usize + (left + columns.start - crop.left) as usize;
-            let target = &mut pixels[start * channels..][..(columns.end - columns.start) as usize * channels];
+            let target = &mut pixels[start * pixel_bytes..][..(columns.end - columns.start) as usize * pixel_bytes];
+            if mode.is_deep() {
+                let stored = &row.as_chunks::<2>().0[columns.start as usize * samples..];
+                let value = |at: usize| tiff.sample(stored[at]);
+                if let Some(plane) = plane {
+                    for (number, pixel) in target.chunks_exact_mut(pixel_bytes).enumerate() {
+                        pixel[2 * plane..2 * plane + 2].copy_from_slice(&value(number).to_ne_bytes());
+                    }
+                } else {
+                    deep_pixels::write(samples, tiff.colour == TiffColour::Rgb, mode, value, target);
+                }
+                continue;
+            }
             if let Some(plane) = plane {
                 eight_bits(row, columns.start as usize..columns.end as usize, tiff, samples_of);
-                for (pixel, &value) in target.chunks_exact_mut(channels).zip(&*samples_of) {
+                for (pixel, &value) in target.chunks_exact_mut(pixel_bytes).zip(&*samples_of) {
                     pixel[plane] = value;
                 }
                 continue;
@@ -198,7 +219,7 @@ impl Decoder<'_> {
                 };
                 let convert = |source: &[u8], target: &mut [u8]| match mode {
                     Mode::Rgb => colour::to_rgb(layout, source, target),
-                    Mode::Grey | Mode::Mask => colour::to_grey(layout, source, target),
+                    _ => colour::to_grey(layout, source, target),
                 };
                 if kept == samples {
                     convert(found, target);
@@ -208,6 +229,14 @@ impl Decoder<'_> {
                 }
             }
         }
+    }
+}
+
+impl Tiff {
+    /// A sample of 16 bits.
+    fn sample(&self, bytes: [u8; 2]) -> u16 {
+        let value = if self.is_little_endian { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) };
+        if self.colour == (TiffColour::Grey { is_inverted: true }) { !value } else { value }
     }
 }
 

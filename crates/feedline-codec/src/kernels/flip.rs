@@ -13,6 +13,8 @@ pub fn flip_horizontal(pixels: &mut [u8], width: u32, height: u32, channels: u8)
         match channels {
             1 => row.reverse(),
             3 => reverse_rgb(row),
+            2 => row.as_chunks_mut::<2>().0.reverse(),
+            6 => row.as_chunks_mut::<6>().0.reverse(),
             _ => {
                 row.reverse();
                 row.chunks_exact_mut(usize::from(channels)).for_each(<[u8]>::reverse);

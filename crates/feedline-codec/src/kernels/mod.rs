@@ -3,6 +3,7 @@
 //! Each has a scalar definition. Where it pays there is also an AVX2 or NEON version with the same result.
 
 mod colour;
+mod deep;
 mod flip;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -13,6 +14,7 @@ mod split;
 mod x86;
 
 pub use colour::{ColourStep, change_colours, mean_luma};
+pub use deep::{DeepNumbers, numbers_of_16_bits};
 pub use flip::{flip_horizontal, flip_vertical};
 pub use normalize::{
     Affine, interleaved_bf16, interleaved_f16, interleaved_f32, planes_bf16, planes_f16, planes_f32, planes_u8,

@@ -288,3 +288,14 @@ pub(crate) fn interlaced_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> 
     }
     bytes
 }
+
+/// A PNG of RGB with 16 bits a channel: each byte twice.
+pub(crate) fn deep_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(ColorType::Rgb);
+    encoder.set_depth(BitDepth::Sixteen);
+    let doubled: Vec<u8> = pixels.iter().flat_map(|&byte| [byte; 2]).collect();
+    encoder.write_header().unwrap().write_image_data(&doubled).unwrap();
+    bytes
+}

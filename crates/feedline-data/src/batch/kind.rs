@@ -18,7 +18,7 @@ pub enum Kind {
     Text,
     /// The result of a user's function, known only at run time.
     Any,
-    /// A picture or mask of 8-bit pixels, height x width x channels.
+    /// A picture or mask, height x width x channels.
     Pixels(PixelKind),
     /// A volume, channels x depth x height x width.
     Volume(VolumeKind),
@@ -68,6 +68,15 @@ pub struct PixelKind {
     pub width: Option<u32>,
     /// Whether values are labels. Labels are resized by nearest neighbour and never blended.
     pub is_mask: bool,
+    /// Whether channels have 16 bits, not 8.
+    pub is_deep: bool,
+}
+
+impl PixelKind {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        if self.is_deep { Dtype::U16 } else { Dtype::U8 }
+    }
 }
 
 /// What is known of a volume.
@@ -97,6 +106,7 @@ impl Kind {
                 height: Some(height as u32),
                 width: Some(width as u32),
                 is_mask: false,
+                is_deep: false,
             }),
             _ => Self::tensor(dtype, shape),
         }
@@ -110,7 +120,7 @@ impl Kind {
                 let sides =
                     pixel_shape(pixels.height? as usize, pixels.width? as usize, pixels.channels, pixels.is_mask);
                 // Without a known height and width there is no fixed shape.
-                Some((Dtype::U8, sides))
+                Some((pixels.dtype(), sides))
             }
             Self::Volume(volume) => Some((volume.dtype, volume_shape(volume.channels, volume.sides?).to_vec())),
             Self::Tensor { dtype, shape, .. } => Some((*dtype, shape.iter().copied().collect::<Option<Vec<_>>>()?)),
@@ -130,6 +140,7 @@ impl fmt::Display for Kind {
             Self::Text => f.write_str("text"),
             Self::Any => f.write_str("the result of a function"),
             Self::Pixels(pixels) if pixels.is_mask => f.write_str("a mask"),
+            Self::Pixels(pixels) if pixels.is_deep => f.write_str("pixels of 16 bits"),
             Self::Pixels(_) => f.write_str("pixels"),
             Self::Volume(volume) if volume.is_label => write!(f, "a label volume of {}", volume.dtype.name()),
             Self::Volume(volume) => write!(f, "a volume of {}", volume.dtype.name()),

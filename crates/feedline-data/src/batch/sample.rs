@@ -118,6 +118,14 @@ impl<'s> Sample<'s> {
     /// Takes out a picture or mask.
     pub(crate) fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
         match self.take(name)? {
+            Value::Pixels(pixels) if !pixels.is_deep => Ok(pixels),
+            other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "pixels" }),
+        }
+    }
+
+    /// Takes out a picture of 8 or 16 bits a channel.
+    pub(crate) fn take_any_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
+        match self.take(name)? {
             Value::Pixels(pixels) => Ok(pixels),
             other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "pixels" }),
         }
@@ -290,7 +298,7 @@ fn into_unslotted(value: Value<'_>) -> Unslotted {
             Unslotted::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) }
         }
         Value::Pixels(pixels) => {
-            let shape = pixels.shape();
+            let (dtype, shape) = (pixels.dtype(), pixels.shape());
             let bytes = if pixels.is_packed() {
                 owned(pixels.memory)
             } else {
@@ -298,7 +306,7 @@ fn into_unslotted(value: Value<'_>) -> Unslotted {
                 pixels.copy_to(&mut bytes);
                 bytes
             };
-            Unslotted::Array { dtype: Dtype::U8, shape, bytes }
+            Unslotted::Array { dtype, shape, bytes }
         }
     }
 }

@@ -74,6 +74,8 @@ pub struct Pixels<'s> {
     pub stride: usize,
     /// Set if only a part of the picture is in memory.
     pub excerpt: Option<Excerpt>,
+    /// Whether channels have 16 bits, not 8, in native byte order. Only ops that ask for any pixels get such a picture.
+    pub is_deep: bool,
 }
 
 impl<'s> Pixels<'s> {
@@ -81,7 +83,25 @@ impl<'s> Pixels<'s> {
     pub fn packed(memory: Memory<'s>, width: u32, height: u32, channels: u8, is_mask: bool) -> Self {
         let stride = width as usize * usize::from(channels);
         assert_eq!(memory.len(), stride * height as usize, "memory of a packed picture has its size");
-        Self { memory, width, height, channels, is_mask, offset: 0, stride, excerpt: None }
+        Self { memory, width, height, channels, is_mask, offset: 0, stride, excerpt: None, is_deep: false }
+    }
+
+    /// A picture of 16 bits a channel. With an excerpt, `memory` holds only this part.
+    pub fn deep(memory: Memory<'s>, (width, height): (u32, u32), excerpt: Option<Excerpt>, channels: u8) -> Self {
+        let (columns, rows) = excerpt.map_or((width, height), |excerpt| (excerpt.rect.width, excerpt.rect.height));
+        let stride = columns as usize * usize::from(channels) * 2;
+        assert_eq!(memory.len(), stride * rows as usize, "memory of a packed picture has its size");
+        Self { memory, width, height, channels, is_mask: false, offset: 0, stride, excerpt, is_deep: true }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        if self.is_deep { Dtype::U16 } else { Dtype::U8 }
+    }
+
+    /// Bytes of one pixel.
+    pub(crate) fn pixel_bytes(&self) -> usize {
+        usize::from(self.channels) * self.dtype().bytes()
     }
 
     /// A picture of which `memory` holds only a part.
@@ -97,6 +117,15 @@ impl<'s> Pixels<'s> {
         Self { width, height, excerpt: Some(excerpt), ..part }
     }
 
+    /// A picture of the same format that fills its memory.
+    pub(crate) fn packed_like<'t>(&self, memory: Memory<'t>, width: u32, height: u32) -> Pixels<'t> {
+        if self.is_deep {
+            Pixels::deep(memory, (width, height), None, self.channels)
+        } else {
+            Pixels::packed(memory, width, height, self.channels, self.is_mask)
+        }
+    }
+
     /// Whether rows follow each other without gaps.
     pub(crate) fn is_packed(&self) -> bool {
         // An excerpt has fewer bytes than its sides say.
@@ -108,7 +137,7 @@ impl<'s> Pixels<'s> {
 
     /// Bytes of one row.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.width as usize * usize::from(self.channels)
+        self.width as usize * self.pixel_bytes()
     }
 
     /// Size without gaps in bytes.
@@ -119,6 +148,7 @@ impl<'s> Pixels<'s> {
     /// The picture as an argument for codecs and kernels.
     pub(crate) fn view(&self) -> View<'_> {
         self.check_complete();
+        assert!(!self.is_deep, "only an op that asks for any pixels gets those of 16 bits");
         View {
             pixels: &self.memory[self.offset..],
             width: self.width,
@@ -133,6 +163,7 @@ impl<'s> Pixels<'s> {
         let Some(Excerpt { rect, divisor }) = self.excerpt else {
             return (Rect::whole(self.width, self.height), self.view());
         };
+        assert!(!self.is_deep, "only an op that asks for any pixels gets those of 16 bits");
         assert!(divisor == 1, "only a crop may read a picture at another scale");
         (rect, View::packed(&self.memory, rect.width, rect.height, self.channels))
     }
@@ -154,8 +185,14 @@ impl<'s> Pixels<'s> {
             }
         };
         // The stride stays that of the larger picture.
-        self.offset += rect.top as usize * self.stride + rect.left as usize * usize::from(self.channels);
+        self.offset += rect.top as usize * self.stride + rect.left as usize * self.pixel_bytes();
         (self.width, self.height) = (rect.width, rect.height);
+    }
+
+    /// The rows, without what is beside them.
+    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.check_complete();
+        (0..self.height as usize).map(|number| &self.memory[self.offset + number * self.stride..][..self.row_bytes()])
     }
 
     /// Copies the rows without gaps.
@@ -244,6 +281,7 @@ impl Value<'_> {
             Self::Bytes(_) => "encoded bytes",
             Self::Text(_) => "text",
             Self::Pixels(pixels) if pixels.is_mask => "a mask",
+            Self::Pixels(pixels) if pixels.is_deep => "pixels of 16 bits",
             Self::Pixels(_) => "pixels",
             Self::Volume(_) => "a volume",
             Self::Tensor(_) => "a tensor",
@@ -254,7 +292,7 @@ impl Value<'_> {
     pub fn array(&self) -> Option<(Dtype, Vec<usize>)> {
         match self {
             Self::Bytes(_) | Self::Text(_) => None,
-            Self::Pixels(pixels) => Some((Dtype::U8, pixels.shape())),
+            Self::Pixels(pixels) => Some((pixels.dtype(), pixels.shape())),
             Self::Volume(volume) => Some((volume.dtype, volume.shape())),
             Self::Tensor(tensor) => Some((tensor.dtype, tensor.shape.clone())),
         }

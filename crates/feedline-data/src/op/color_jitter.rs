@@ -165,7 +165,7 @@ impl Op for ColorJitter {
             return Err(CheckError::Parameter(problem));
         }
         self.on.change(types, "RGB pixels", |kind| match kind {
-            Kind::Pixels(pixels) if !pixels.is_mask && pixels.channels == 3 => Some(kind.clone()),
+            Kind::Pixels(pixels) if !pixels.is_mask && !pixels.is_deep && pixels.channels == 3 => Some(kind.clone()),
             _ => None,
         })
     }

@@ -32,12 +32,22 @@ pub(super) struct DecodeImage {
     exif: bool,
     #[serde(default)]
     mode: PictureMode,
+    /// The element type. 8 bits if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dtype: Option<DeepType>,
     /// Whether pixels may be approximate, which is faster.
     #[serde(default)]
     fast: bool,
     /// Larger pictures are rejected before memory is allocated.
     #[serde_inline_default(DEFAULT_MOST_PIXELS)]
     max_pixels: u64,
+}
+
+/// An element type of more than 8 bits.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum DeepType {
+    Uint16,
 }
 
 /// The pixel format of the result.
@@ -55,11 +65,14 @@ enum PictureMode {
 
 impl DecodeImage {
     fn mode_of(&self, field: &str) -> Mode {
-        match self.mode {
-            PictureMode::Auto if is_mask_field(field) => Mode::Mask,
-            PictureMode::Auto | PictureMode::Rgb => Mode::Rgb,
-            PictureMode::Grey => Mode::Grey,
-            PictureMode::Mask => Mode::Mask,
+        match (self.mode, self.dtype) {
+            (PictureMode::Mask, _) => Mode::Mask,
+            // Labels keep 8 bits, also beside a picture of 16.
+            (PictureMode::Auto, _) if is_mask_field(field) => Mode::Mask,
+            (PictureMode::Auto | PictureMode::Rgb, None) => Mode::Rgb,
+            (PictureMode::Auto | PictureMode::Rgb, Some(DeepType::Uint16)) => Mode::Rgb16,
+            (PictureMode::Grey, None) => Mode::Grey,
+            (PictureMode::Grey, Some(DeepType::Uint16)) => Mode::Grey16,
         }
     }
 }
@@ -76,9 +89,8 @@ impl Op for DecodeImage {
                 return Err(CheckError::Needs { needs: "encoded bytes", field, has: kind });
             }
             let mode = self.mode_of(&field);
-            let channels = if matches!(mode, Mode::Rgb) { 3 } else { 1 };
-            let is_mask = matches!(mode, Mode::Mask);
-            types.set(&field, Kind::Pixels(PixelKind { channels, height: None, width: None, is_mask }));
+            let (channels, is_deep, is_mask) = (mode.channels(), mode.is_deep(), matches!(mode, Mode::Mask));
+            types.set(&field, Kind::Pixels(PixelKind { channels, height: None, width: None, is_mask, is_deep }));
         }
         Ok(())
     }
@@ -129,11 +141,12 @@ impl DecodeImage {
         let header = bytes.header()?;
         let facts = decoding.facts(&header);
         let need = need(facts);
-        let (channels, is_mask) = (decoding.mode.channels(), matches!(decoding.mode, Mode::Mask));
+        let (mode, is_mask) = (decoding.mode, matches!(decoding.mode, Mode::Mask));
+        let (channels, pixel_bytes) = (mode.channels(), mode.pixel_bytes());
         let crop = need.map_or_else(|| Rect::whole(facts.width, facts.height), |need| decoding.crop(&header, need));
         // The decoder rejects larger pictures itself. Reserving memory for them would only turn that error into a wait.
         if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
-            workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
+            workspace.reserve(header.decode_bytes(crop, pixel_bytes, self.exif) as usize)?;
         }
         if matches!(encoded.content, EncodedContent::Unindexed(_)) && header.format == Format::Jpeg {
             // The pass over a JPEG copies its data, without stuffing.
@@ -141,7 +154,7 @@ impl DecodeImage {
         }
         let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
         // A buffer of an earlier sample is reused. The decoder grows it if it is too small.
-        let pixels = workspace.spare_memory(area * usize::from(channels));
+        let pixels = workspace.spare_memory(area * usize::from(pixel_bytes));
         let mut picture = Picture { width: 0, height: 0, channels: 0, pixels };
         let cancel = workspace.cancel().clone();
         let cancel = || cancel.is_cancelled();
@@ -157,16 +170,18 @@ impl DecodeImage {
             keeper.keep(built.as_ref().map_err(|reason| *reason));
         }
         let rect = part?;
-        let Picture { width, height, channels, pixels } = picture;
-        let len = width as usize * height as usize * usize::from(channels);
+        let Picture { width, height, pixels, .. } = picture;
+        let len = width as usize * height as usize * usize::from(pixel_bytes);
         let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
+        let part_of = |need| Excerpt { rect, divisor: decoding.divisor(&header, need) };
         let pixels = match need {
+            None if mode.is_deep() => Pixels::deep(memory, (width, height), None, channels),
+            Some(need) if mode.is_deep() => {
+                Pixels::deep(memory, (facts.width, facts.height), Some(part_of(need)), channels)
+            }
             None => Pixels::packed(memory, width, height, channels, is_mask),
             // The picture keeps its full size for the crop that follows, but only this part has pixels.
-            Some(need) => {
-                let excerpt = Excerpt { rect, divisor: decoding.divisor(&header, need) };
-                Pixels::part(memory, (facts.width, facts.height), excerpt, channels, is_mask)
-            }
+            Some(need) => Pixels::part(memory, (facts.width, facts.height), part_of(need), channels, is_mask),
         };
         sample.give_back(name, encoded.memory, workspace);
         sample.put(name, Value::Pixels(pixels));

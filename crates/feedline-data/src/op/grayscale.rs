@@ -38,7 +38,7 @@ impl Op for Grayscale {
             return Err(CheckError::Parameter(problem));
         }
         self.on.change(types, "pixels", |kind| match *kind {
-            Kind::Pixels(kind) if !kind.is_mask => {
+            Kind::Pixels(kind) if !kind.is_mask && !kind.is_deep => {
                 Some(Kind::Pixels(PixelKind { channels: self.num_output_channels, ..kind }))
             }
             _ => None,

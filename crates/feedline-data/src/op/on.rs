@@ -68,13 +68,27 @@ impl On {
             .collect()
     }
 
-    /// Checks that all fields are pictures or masks, and sets their size after the op.
+    /// Checks that all fields are pictures or masks, of 8 bits or 16, and sets their size after the op.
     pub(super) fn fix_size(&self, types: &mut FieldTypes, (height, width): (u32, u32)) -> Result<(), CheckError> {
-        self.change_pixels(types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+        self.change_any_pixels(types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
     }
 
-    /// Checks that all fields are pictures or masks, and sets the kind of each after the op.
+    /// Checks that all fields are pictures or masks of 8 bits, and sets the kind of each after the op.
     pub(super) fn change_pixels(
+        &self,
+        types: &mut FieldTypes,
+        change: impl Fn(PixelKind) -> PixelKind,
+    ) -> Result<(), CheckError> {
+        for (field, has) in self.kinds(types)? {
+            if matches!(has, Kind::Pixels(pixels) if pixels.is_deep) {
+                return Err(CheckError::Needs { needs: "pixels of 8 bits", field, has });
+            }
+        }
+        self.change_any_pixels(types, change)
+    }
+
+    /// Checks that all fields are pictures or masks, of 8 bits or 16, and sets the kind of each after the op.
+    pub(super) fn change_any_pixels(
         &self,
         types: &mut FieldTypes,
         change: impl Fn(PixelKind) -> PixelKind,

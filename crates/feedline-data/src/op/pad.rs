@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::{On, OpError};
 use crate::batch::kind::pixel_shape;
 use crate::batch::{Pixels, Sample, Value};
-use crate::dtype::Dtype;
 use crate::memory::Workspace;
 
 /// The content of the padding.
@@ -64,22 +63,25 @@ pub(super) fn pad_and_crop(
     workspace: &mut Workspace,
 ) -> Result<(), OpError> {
     for name in on.names() {
-        let source = sample.take_pixels(name)?;
+        let source = sample.take_any_pixels(name)?;
         let shape = pixel_shape(rect.height as usize, rect.width as usize, source.channels, source.is_mask);
-        let mut memory = sample.output(name, Dtype::U8, &shape, workspace)?;
-        match source.channels {
+        let mut memory = sample.output(name, source.dtype(), &shape, workspace)?;
+        match source.pixel_bytes() {
             1 => fill_part::<1>(&source, border, rect, &mut memory),
             3 => fill_part::<3>(&source, border, rect, &mut memory),
-            other => unreachable!("pixels have 1 or 3 channels, not {other}"),
+            // Both bytes of a channel are the fill value, which makes 65535 of 255.
+            2 => fill_part::<2>(&source, border, rect, &mut memory),
+            6 => fill_part::<6>(&source, border, rect, &mut memory),
+            other => unreachable!("pixels have 1 or 3 channels of 1 or 2 bytes, not {other} bytes"),
         }
-        let part = Pixels::packed(memory, rect.width, rect.height, source.channels, source.is_mask);
+        let part = source.packed_like(memory, rect.width, rect.height);
         sample.give_back(name, source.memory, workspace);
         sample.put(name, Value::Pixels(part));
     }
     Ok(())
 }
 
-fn fill_part<const CHANNELS: usize>(source: &Pixels<'_>, border: Border, rect: Rect, target: &mut [u8]) {
+fn fill_part<const BYTES: usize>(source: &Pixels<'_>, border: Border, rect: Rect, target: &mut [u8]) {
     let Border { padding, mode, fill } = border;
     // Columns of the target from `start` to `end` are a run of source columns. Those beside it are padding.
     let start = padding.left.saturating_sub(rect.left).min(rect.width);
@@ -90,19 +92,19 @@ fn fill_part<const CHANNELS: usize>(source: &Pixels<'_>, border: Border, rect: R
     };
     // The source column of each target column is the same for all rows.
     let (before, after) = (beside(0..start), beside(end..rect.width));
-    let rows = target.as_chunks_mut::<CHANNELS>().0.chunks_exact_mut(rect.width as usize);
+    let rows = target.as_chunks_mut::<BYTES>().0.chunks_exact_mut(rect.width as usize);
     for (y, row) in rows.enumerate() {
         let Some(from_y) = origin(y as u32 + rect.top, padding.top, source.height, mode) else {
-            row.fill([fill; CHANNELS]);
+            row.fill([fill; BYTES]);
             continue;
         };
         let from = &source.memory[source.offset + from_y as usize * source.stride..][..source.row_bytes()];
-        let from = from.as_chunks::<CHANNELS>().0;
+        let from = from.as_chunks::<BYTES>().0;
         let (left, rest) = row.split_at_mut(start as usize);
         let (middle, right) = rest.split_at_mut((end - start) as usize);
         middle.copy_from_slice(&from[first..][..middle.len()]);
         for (pixel, x) in left.iter_mut().zip(&before).chain(right.iter_mut().zip(&after)) {
-            *pixel = x.map_or([fill; CHANNELS], |x| from[x as usize]);
+            *pixel = x.map_or([fill; BYTES], |x| from[x as usize]);
         }
     }
 }

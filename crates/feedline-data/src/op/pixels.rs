@@ -63,7 +63,7 @@ pub(super) fn common_size(sample: &mut Sample<'_>, on: &On) -> Result<(u32, u32)
 /// Crops every field of `on`. No bytes are moved.
 pub(super) fn crop(sample: &mut Sample<'_>, on: &On, rect: Rect) -> Result<(), OpError> {
     for name in on.names() {
-        let mut pixels = sample.take_pixels(name)?;
+        let mut pixels = sample.take_any_pixels(name)?;
         pixels.crop(rect);
         sample.put(name, Value::Pixels(pixels));
     }
@@ -116,9 +116,9 @@ pub(super) fn pack<'s>(
     if source.is_packed() {
         return Ok(source);
     }
-    let mut memory = sample.output(name, Dtype::U8, &source.shape(), workspace)?;
+    let mut memory = sample.output(name, source.dtype(), &source.shape(), workspace)?;
     source.copy_to(&mut memory);
-    let packed = Pixels::packed(memory, source.width, source.height, source.channels, source.is_mask);
+    let packed = source.packed_like(memory, source.width, source.height);
     sample.give_back(name, source.memory, workspace);
     Ok(packed)
 }

@@ -146,7 +146,7 @@ impl Op for RandomErasing {
         CheckError::range("ratio", self.ratio)?;
         self.on.change(types, NEEDS, |kind| {
             let fits = match kind {
-                Kind::Pixels(pixels) => !pixels.is_mask,
+                Kind::Pixels(pixels) => !pixels.is_mask && !pixels.is_deep,
                 Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape, axes } => axes.channels(shape).is_some(),
                 _ => false,
             };

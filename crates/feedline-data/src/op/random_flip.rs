@@ -31,7 +31,7 @@ macro_rules! random_flip {
 
             fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
                 CheckError::probability(self.p)?;
-                self.on.change_pixels(types, |kind| kind)
+                self.on.change_any_pixels(types, |kind| kind)
             }
 
             fn is_random(&self) -> bool {
@@ -50,9 +50,10 @@ macro_rules! random_flip {
             fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
                 if draw.happens(0, self.p) {
                     for name in self.on.names() {
-                        let pixels = sample.take_pixels(name)?;
+                        let pixels = sample.take_any_pixels(name)?;
                         let mut pixels = pack(sample, name, pixels, workspace)?;
-                        $flip(&mut pixels.memory, pixels.width, pixels.height, pixels.channels);
+                        let pixel_bytes = pixels.pixel_bytes() as u8;
+                        $flip(&mut pixels.memory, pixels.width, pixels.height, pixel_bytes);
                         sample.put(name, Value::Pixels(pixels));
                     }
                 }

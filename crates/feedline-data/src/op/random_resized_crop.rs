@@ -8,7 +8,7 @@ use serde_inline_default::serde_inline_default;
 use super::pixels::{Interpolation, common_size, crop, resize};
 use super::size::Size;
 use super::{Facts, LaterNeed, Need, On, Op, OpError};
-use crate::batch::{FieldTypes, Sample};
+use crate::batch::{FieldTypes, PixelKind, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
@@ -82,7 +82,8 @@ impl Op for RandomResizedCrop {
         self.size.check()?;
         CheckError::range("scale", self.scale)?;
         CheckError::range("ratio", self.ratio)?;
-        self.on.fix_size(types, self.size.height_width())
+        let (height, width) = self.size.height_width();
+        self.on.change_pixels(types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
     }
 
     fn is_random(&self) -> bool {

@@ -1,12 +1,12 @@
 //! Converts pixels to a tensor: floats in `[0, 1]`, or the bytes themselves.
 
-use feedline_codec::{self as kernels, Affine, Simd, View};
+use feedline_codec::{self as kernels, Affine, DeepNumbers, Simd, View};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 use serde_inline_default::serde_inline_default;
 
 use super::{On, Op, OpError};
-use crate::batch::{Axes, FieldTypes, Kind, PixelKind, Sample, Tensor, Value};
+use crate::batch::{Axes, FieldTypes, Kind, PixelKind, Pixels, Sample, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -82,11 +82,15 @@ pub(super) fn convert(
     affine: Option<&Affine>,
     workspace: &mut Workspace,
 ) -> Result<(), OpError> {
-    let source = sample.take_pixels(name)?;
+    let source = sample.take_any_pixels(name)?;
     let shape = layout.shape(source.height as usize, source.width as usize, source.channels);
     // The slot of the batch itself, if this is the last op on the field.
     let mut memory = sample.output(name, dtype, &shape, workspace)?;
-    write(source.view(), (dtype, layout), affine, workspace.simd, &mut memory);
+    if source.is_deep {
+        write_deep(&source, (dtype, layout), affine, &mut memory);
+    } else {
+        write(source.view(), (dtype, layout), affine, workspace.simd, &mut memory);
+    }
     sample.give_back(name, source.memory, workspace);
     sample.put(name, Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(layout.axes())));
     Ok(())
@@ -112,6 +116,17 @@ fn write(view: View<'_>, form: (Dtype, Layout), affine: Option<&Affine>, simd: S
     }
 }
 
+fn write_deep(source: &Pixels<'_>, (dtype, layout): (Dtype, Layout), affine: Option<&Affine>, target: &mut [u8]) {
+    let numbers = match dtype {
+        Dtype::F32 => DeepNumbers::F32,
+        Dtype::F16 => DeepNumbers::F16,
+        Dtype::BF16 => DeepNumbers::Bf16,
+        _ => unreachable!("check() allows no other element type"),
+    };
+    let form = (numbers, layout == Layout::Chw);
+    kernels::numbers_of_16_bits(source.rows(), source.channels.into(), affine, form, target);
+}
+
 impl Op for ToTensor {
     fn on(&self) -> &On {
         &self.on
@@ -120,6 +135,8 @@ impl Op for ToTensor {
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         check_dtype(self.dtype, &[Dtype::U8, Dtype::F16, Dtype::BF16, Dtype::F32])?;
         self.on.change(types, "pixels", |kind| match kind {
+            // Bytes of 16 bits would lose half of them.
+            Kind::Pixels(pixels) if pixels.is_deep && self.dtype == Dtype::U8 => None,
             Kind::Pixels(pixels) => Some(self.layout.kind(self.dtype, *pixels)),
             _ => None,
         })

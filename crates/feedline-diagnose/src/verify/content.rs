@@ -53,7 +53,7 @@ impl<'a> Content<'a> {
                 let mut bytes = vec![0; pixels.packed_bytes()];
                 // Rows of pixels may be padded in memory. The copy has none, as in a batch.
                 pixels.copy_to(&mut bytes);
-                Self::array(Dtype::U8, &pixels.shape(), Cow::Owned(bytes))
+                Self::array(pixels.dtype(), &pixels.shape(), Cow::Owned(bytes))
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn plain<'a>(value: &'a Value<'_>) -> FunctionValue<'a> {
         Value::Pixels(pixels) => {
             let mut bytes = vec![0; pixels.packed_bytes()];
             pixels.copy_to(&mut bytes);
-            array(Dtype::U8, pixels.shape(), bytes.into())
+            array(pixels.dtype(), pixels.shape(), bytes.into())
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_codec::Rect;
-use feedline_data::batch::{Axes, Excerpt, OutputError, Sample, Volume, VolumeShape, volume_shape};
+use feedline_data::batch::{Axes, Excerpt, Memory, OutputError, Pixels, Sample, Volume, VolumeShape, volume_shape};
 use feedline_data::dtype::{Dtype, array_bytes};
 use feedline_data::memory::Workspace;
 use feedline_data::volume::{Foreground, Region};
@@ -20,7 +20,7 @@ pub(super) enum RecordContent<'a> {
     Bytes { index: &'a [u8], bytes: &'a [u8] },
     Trimmed(&'a [u8]),
     Text(&'a str),
-    PixelsPart { size: (u32, u32), excerpt: Excerpt, channels: u8, is_mask: bool, bytes: &'a [u8] },
+    PixelsPart { size: (u32, u32), excerpt: Excerpt, format: KeptFormat, bytes: &'a [u8] },
     Pixels(KeptPixels<'a>),
     Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
     Volume(KeptVolume<'a>),
@@ -29,9 +29,41 @@ pub(super) enum RecordContent<'a> {
 pub(super) struct KeptPixels<'a> {
     pub width: u32,
     pub height: u32,
+    pub format: KeptFormat,
+    pub bytes: &'a [u8],
+}
+
+/// The format of pixels.
+#[derive(Clone, Copy)]
+pub(super) struct KeptFormat {
     pub channels: u8,
     pub is_mask: bool,
-    pub bytes: &'a [u8],
+    pub is_deep: bool,
+}
+
+impl KeptFormat {
+    fn read(reader: &mut RecordReader<'_>) -> Option<Self> {
+        let [channels, flags @ 0..=2] = *reader.array()? else { return None };
+        Some(Self { channels, is_mask: flags == 1, is_deep: flags == 2 })
+    }
+
+    pub(super) fn dtype(self) -> Dtype {
+        if self.is_deep { Dtype::U16 } else { Dtype::U8 }
+    }
+
+    /// Pixels of this format that fill their memory, or a part of a picture.
+    pub(super) fn pixels(
+        self,
+        memory: Memory<'_>,
+        (width, height): (u32, u32),
+        excerpt: Option<Excerpt>,
+    ) -> Pixels<'_> {
+        match excerpt {
+            _ if self.is_deep => Pixels::deep(memory, (width, height), excerpt, self.channels),
+            None => Pixels::packed(memory, width, height, self.channels, self.is_mask),
+            Some(excerpt) => Pixels::part(memory, (width, height), excerpt, self.channels, self.is_mask),
+        }
+    }
 }
 
 pub(super) struct KeptVolume<'a> {
@@ -104,16 +136,15 @@ impl<'a> RecordField<'a> {
             [BYTES] => RecordContent::Bytes { index: reader.piece()?, bytes: reader.piece()? },
             [TEXT] => RecordContent::Text(reader.text()?),
             [PIXELS] => {
-                let [channels, is_mask] = *reader.array()?;
+                let format = KeptFormat::read(reader)?;
                 let (width, height) = (reader.number()?, reader.number()?);
                 let bytes = reader.piece()?;
-                let is_right = array_bytes(Dtype::U8, &[width as usize, height as usize, usize::from(channels)])
-                    == Some(bytes.len());
-                let is_mask = is_mask != 0;
-                RecordContent::Pixels(is_right.then_some(KeptPixels { width, height, channels, is_mask, bytes })?)
+                let sides = [width as usize, height as usize, usize::from(format.channels)];
+                let is_right = array_bytes(format.dtype(), &sides) == Some(bytes.len());
+                RecordContent::Pixels(is_right.then_some(KeptPixels { width, height, format, bytes })?)
             }
             [PIXELS_PART] => {
-                let [channels, is_mask] = *reader.array()?;
+                let format = KeptFormat::read(reader)?;
                 let mut numbers = [0; 7];
                 for number in &mut numbers {
                     *number = reader.number()?;
@@ -121,13 +152,13 @@ impl<'a> RecordField<'a> {
                 let [width, height, left, top, columns, rows, divisor] = numbers;
                 let rect = Rect { left, top, width: columns, height: rows };
                 let bytes = reader.piece()?;
-                let sides = [columns as usize, rows as usize, usize::from(channels)];
-                let is_right = array_bytes(Dtype::U8, &sides) == Some(bytes.len())
+                let sides = [columns as usize, rows as usize, usize::from(format.channels)];
+                let is_right = array_bytes(format.dtype(), &sides) == Some(bytes.len())
                     && divisor > 0
                     // The part was decoded at 1/divisor of the size. Sides are rounded up, as JPEG scaling does.
                     && rect.is_inside(width.div_ceil(divisor), height.div_ceil(divisor));
-                let (size, is_mask, excerpt) = ((width, height), is_mask != 0, Excerpt { rect, divisor });
-                is_right.then_some(RecordContent::PixelsPart { size, excerpt, channels, is_mask, bytes })?
+                let (size, excerpt) = ((width, height), Excerpt { rect, divisor });
+                is_right.then_some(RecordContent::PixelsPart { size, excerpt, format, bytes })?
             }
             [TRIMMED] => RecordContent::Trimmed(reader.piece()?),
             [TENSOR] => {

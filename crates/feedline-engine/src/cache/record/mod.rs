@@ -58,16 +58,18 @@ pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 out.push(TEXT);
                 put(&mut out, text.as_bytes());
             }
-            // Layout: kind, channels, mask flag, seven u32 numbers, length as u64, bytes. All numbers are little-endian.
-            Value::Pixels(Pixels { excerpt: Some(excerpt), memory, width, height, channels, is_mask, .. }) => {
+            // Layout: kind, channels, flags, seven u32 numbers, length as u64, bytes. All numbers are little-endian.
+            Value::Pixels(Pixels {
+                excerpt: Some(excerpt), memory, width, height, channels, is_mask, is_deep, ..
+            }) => {
                 let Rect { left, top, width: columns, height: rows } = excerpt.rect;
-                out.extend([PIXELS_PART, *channels, u8::from(*is_mask)]);
+                out.extend([PIXELS_PART, *channels, flags(*is_mask, *is_deep)]);
                 let numbers = [*width, *height, left, top, columns, rows, excerpt.divisor];
                 out.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
                 put(&mut out, memory);
             }
             Value::Pixels(pixels) => {
-                out.extend([PIXELS, pixels.channels, u8::from(pixels.is_mask)]);
+                out.extend([PIXELS, pixels.channels, flags(pixels.is_mask, pixels.is_deep)]);
                 out.extend(pixels.width.to_le_bytes());
                 out.extend(pixels.height.to_le_bytes());
                 out.extend((pixels.packed_bytes() as u64).to_le_bytes());
@@ -98,6 +100,11 @@ pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
         }
     }
     Some(out)
+}
+
+/// Whether pixels are labels, and whether they have 16 bits.
+fn flags(is_mask: bool, is_deep: bool) -> u8 {
+    u8::from(is_mask) | u8::from(is_deep) << 1
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {

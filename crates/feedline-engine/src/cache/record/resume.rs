@@ -60,8 +60,8 @@ impl Resume<'_> {
                     let memory = copied(bytes, workspace)?;
                     Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
                 }
-                RecordContent::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
-                    Value::Pixels(Pixels::part(copied(bytes, workspace)?, size, excerpt, channels, is_mask))
+                RecordContent::PixelsPart { size, excerpt, format, bytes } => {
+                    Value::Pixels(format.pixels(copied(bytes, workspace)?, size, Some(excerpt)))
                 }
                 RecordContent::Text(text) => Value::Text(text.to_owned()),
                 RecordContent::Pixels(kept) => Value::Pixels(self.pixels(name, &kept, workspace)?),
@@ -112,12 +112,12 @@ impl Resume<'_> {
 
     /// A picture, or the rows and columns that the next crop needs.
     fn pixels<'s>(&self, name: &str, kept: &KeptPixels<'_>, workspace: &mut Workspace) -> Result<Pixels<'s>, NoMemory> {
-        let KeptPixels { width, height, channels, is_mask, bytes } = *kept;
+        let KeptPixels { width, height, format, bytes } = *kept;
         let need = self.ahead().need(name, Facts { width, height });
         let Some(Need { rect, .. }) = need.filter(|need| need.rect.is_inside(width, height)) else {
-            return Ok(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask));
+            return Ok(format.pixels(copied(bytes, workspace)?, (width, height), None));
         };
-        let pixel = usize::from(channels);
+        let pixel = usize::from(format.channels) * format.dtype().bytes();
         let (row, stride) = (rect.width as usize * pixel, width as usize * pixel);
         let mut buffer = workspace.buffer(row * rect.height as usize)?;
         for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
@@ -126,7 +126,7 @@ impl Resume<'_> {
             target.copy_from_slice(&bytes[start..start + row]);
         }
         let excerpt = Excerpt { rect, divisor: 1 };
-        Ok(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
+        Ok(format.pixels(Memory::Heap(buffer), (width, height), Some(excerpt)))
     }
 }
 
