@@ -55,7 +55,7 @@ pub use kernels::{
 };
 pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;
-pub use part::{Encoded, decode_part_into};
+pub use part::{Encoded, decode_part_into, trim_progressive};
 pub use rect::Rect;
 pub use resample::{Filter, Resampler};
 pub use scale::Scale;
