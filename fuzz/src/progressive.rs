@@ -1,6 +1,6 @@
-//! The reader of progressive JPEG. It gives the pixels of libjpeg, or leaves the file to it.
+//! The reader of progressive JPEG. It gives the pixels of libjpeg, or leaves the file to it. A trimmed picture gives the same pixels.
 
-use feedline_codec::{Encoded, JpegCoding, Subsampling, read_header};
+use feedline_codec::{Encoded, JpegCoding, Subsampling, read_header, trim_progressive};
 
 use crate::pictures::{CropRequest, jpeg};
 
@@ -14,6 +14,10 @@ pub fn run(data: &[u8]) {
     let Ok(header) = read_header(file) else { return };
     let request = CropRequest::of(request);
     let pixels = request.decode(Encoded::Whole(file), &header);
+    let trimmed = trim_progressive(file, request.crop(&header), &request.options());
+    if let Ok(Some(trimmed)) = trimmed {
+        assert!(pixels == request.trimmed_rows(&trimmed), "{:?} trimmed", request.crop(&header));
+    }
     let Some((first, rest)) = file.split_at_checked(APP0_END).filter(|(first, _)| first.starts_with(APP0)) else {
         return;
     };

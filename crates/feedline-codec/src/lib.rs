@@ -56,7 +56,7 @@ pub use kernels::{
 };
 pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;
-pub use part::Encoded;
+pub use part::{Encoded, trim_progressive};
 pub use rect::Rect;
 pub use resample::{Filter, Resampler, Resizing};
 pub use scale::Scale;

@@ -15,7 +15,7 @@ use crate::header::{Header, Pnm, read_header};
 use crate::memory::with_scratch;
 use crate::options::{DecodeOptions, Target};
 use crate::rect::Rect;
-use crate::seek::{FirstPass, JpegPiece, NotSeekable, Piece, SeekIndex, Trimmed, TrimmedPiece};
+use crate::seek::{FirstPass, JpegPiece, NotSeekable, Piece, ProgressiveCrop, SeekIndex, Trimmed, TrimmedPiece};
 
 /// A picture before it is decoded.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +172,7 @@ fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) 
 impl SeekIndex {
     /// The bytes of the file that [`decode_part_into`] needs for a crop with these options.
     pub fn bytes_for(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<std::ops::Range<u64>, CodecError> {
-        Ok(self.bytes_around(self.stored(crop, options)?)?)
+        Ok(self.bytes_around(stored(&self.header(), crop, options)?)?)
     }
 
     /// The data that [`decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
@@ -186,20 +186,33 @@ impl SeekIndex {
         offset: u64,
     ) -> Result<Vec<u8>, CodecError> {
         options.check_header(&self.header())?;
-        let stored = self.stored(crop, options)?;
+        let stored = stored(&self.header(), crop, options)?;
         with_scratch(|memory| Ok(self.trim_stored(stored, options.scale(), bytes, offset, memory)?))
     }
+}
 
-    /// The stored pixels that a crop depends on.
-    fn stored(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<Rect, BadIndex> {
-        let header = self.header();
-        let orientation = options.orientation(&header);
-        let (width, height) = header.size_at(options.scale());
-        let (seen_width, seen_height) = orientation.seen_size(width, height);
-        if !crop.is_inside(seen_width, seen_height) {
-            return Err(BadIndex::of_crop());
-        }
-        let crop = orientation.inverse().seen_rect(crop, seen_width, seen_height);
-        Ok(header.stored_rect(crop, options.scale().divisor()))
+/// The data that [`decode_part_into`] needs for a crop of a progressive JPEG, as the bytes of a [`Trimmed`] picture. All scans are
+/// read, and the coefficients of the crop are encoded again, in one scan. `None` for files of other kinds, and for those whose damage
+/// the decoder has to judge.
+pub fn trim_progressive(file: &[u8], crop: Rect, options: &DecodeOptions<'_>) -> Result<Option<Vec<u8>>, CodecError> {
+    let header = read_header(file)?;
+    options.check_header(&header)?;
+    if header.format != Format::Jpeg || !header.needs_whole {
+        return Ok(None);
     }
+    let stored = stored(&header, crop, options)?;
+    let read = ProgressiveCrop::read(file, stored, &|| options.check_cancel())?;
+    Ok(read.and_then(|read| read.trim(header.orientation, options.scale()).ok()))
+}
+
+/// The stored pixels that a crop depends on.
+fn stored(header: &Header, crop: Rect, options: &DecodeOptions<'_>) -> Result<Rect, BadIndex> {
+    let orientation = options.orientation(header);
+    let (width, height) = header.size_at(options.scale());
+    let (seen_width, seen_height) = orientation.seen_size(width, height);
+    if !crop.is_inside(seen_width, seen_height) {
+        return Err(BadIndex::of_crop());
+    }
+    let crop = orientation.inverse().seen_rect(crop, seen_width, seen_height);
+    Ok(header.stored_rect(crop, options.scale().divisor()))
 }

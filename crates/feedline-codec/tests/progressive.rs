@@ -8,8 +8,8 @@
 mod support;
 
 use feedline_codec::{
-    DecodeOptions, Encoded, JpegCoding, Mode, Picture, Scale, Subsampling, decode_into, decode_part_into,
-    encode_jpeg_as, read_header,
+    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
+    decode_into, decode_part_into, encode_jpeg_as, read_header, trim_progressive,
 };
 use support::{Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, options, picture};
 
@@ -37,6 +37,12 @@ fn check(file: &[u8], baseline: &[u8], options: &DecodeOptions<'_>, crops: usize
         let crop = crop(numbers, expected.width, expected.height);
         let found = decode_part_into(Encoded::Whole(file), crop, options, &mut part).unwrap();
         assert_same(&expected, &part, found, crop, what);
+        let bytes = trim_progressive(file, crop, options).unwrap().expect("a complete file can be trimmed");
+        let trimmed = Trimmed::read(&bytes).unwrap();
+        let (found, header) = (trimmed.header(), read_header(file).unwrap());
+        assert_eq!(found, Header { needs_whole: false, ..header }, "{what}: the header");
+        let found = decode_part_into(Encoded::Trimmed(&trimmed), crop, options, &mut part).unwrap();
+        assert_same(&expected, &part, found, crop, &format!("{what}, trimmed"));
     }
 }
 
@@ -160,4 +166,34 @@ fn changed_bytes_are_decoded_or_refused_as_by_libjpeg() {
         }
     }
     assert!(alike > 100 && refused > 100, "{alike} decoded, {refused} refused");
+}
+
+#[test]
+fn other_and_damaged_files_are_not_trimmed_as_progressive_ones() {
+    let mut numbers = Numbers(87);
+    let pixels = picture(&mut numbers, 70, 50, 3);
+    let encode = |coding| encode_jpeg_as(coding, &pixels, (70, 50, 3), 85, Subsampling::S420).unwrap();
+    let crop = Rect { left: 5, top: 6, width: 40, height: 30 };
+    let trim = |file: &[u8]| trim_progressive(file, crop, &options(Mode::Rgb)).unwrap();
+    assert_eq!(trim(&encode(JpegCoding::Baseline)), None);
+    let file = encode(JpegCoding::Progressive);
+    assert!(trim(&file).is_some());
+    assert_eq!(trim(&file[..file.len() - 2]), None);
+    assert_eq!(trim(&for_libjpeg(&file)), None);
+}
+
+#[test]
+fn a_trimmed_progressive_file_is_the_trimmed_baseline_file_in_other_codes() {
+    let mut numbers = Numbers(88);
+    let pixels = picture(&mut numbers, 303, 217, 3);
+    let encode = |coding| encode_jpeg_as(coding, &pixels, (303, 217, 3), 85, Subsampling::S420).unwrap();
+    let (progressive, baseline) = (encode(JpegCoding::Progressive), encode(JpegCoding::Baseline));
+    let index = SeekIndex::build(&baseline).unwrap();
+    for _ in 0..20 {
+        let crop = crop(&mut numbers, 303, 217);
+        let trimmed = trim_progressive(&progressive, crop, &options(Mode::Rgb)).unwrap().unwrap();
+        let expected = index.trim(crop, &options(Mode::Rgb), &baseline, 0).unwrap();
+        // The codes are made for the crop, and their definition is a part of it.
+        assert!(trimmed.len() < expected.len() + 400, "{} and {} bytes", trimmed.len(), expected.len());
+    }
 }

@@ -11,7 +11,7 @@ const MAX_BLOCKS_IN_MCU: usize = 10;
 const MAX_SIDE: u32 = 65_500;
 
 /// Markers of frame headers.
-const EXTENDED: u8 = 0xc1;
+pub(super) const EXTENDED: u8 = 0xc1;
 pub(super) const PROGRESSIVE: u8 = 0xc2;
 
 /// The header of a JPEG.

@@ -1,18 +1,19 @@
-//! Encodes only the coefficients that a smaller picture needs.
+//! Encodes the coefficients that a picture needs, perhaps a smaller one.
 //!
-//! In: a scan of MCUs, and the wanted coefficients. Out: these coefficients, in their order, with codes made for them. The MCUs of
-//! all rows follow each other. Coefficients that the decoder of a smaller picture multiplies by zero are left out, so its pixels do
-//! not change.
+//! In: a scan of MCUs or decoded blocks, and the wanted coefficients. Out: these coefficients, in their order, with codes made for
+//! them. The MCUs of all rows follow each other. Coefficients that the decoder of a smaller picture multiplies by zero are left out,
+//! so its pixels do not change.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::bits::BitWriter;
-use super::coefficients::Order;
-use super::frame::JpegFrame;
+use super::coefficients::{Order, ZIGZAG_TO_NATURAL};
+use super::frame::{Component, EXTENDED, JpegFrame};
 use super::huffman::Code;
 use super::optimal::{SymbolCounts, cheapest};
 use super::packed_frame::{standard_ac, standard_dc};
-use super::scan::{McuRun, Mcus, Scan};
+use super::scan::{McuRun, Mcus, Scan, sum};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 
@@ -32,7 +33,7 @@ pub(super) struct Recoded {
     /// The header with the codes of the data.
     pub frame: JpegFrame,
     bytes: Vec<u8>,
-    segment: [McuRun; 1],
+    segments: Vec<McuRun>,
     order: &'static Order,
 }
 
@@ -41,7 +42,35 @@ impl Recoded {
     pub(super) fn of(frame: &JpegFrame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
         // Two passes: the codes depend on how often each symbol occurs.
         let tokens = Tokens::of(frame, scan, order)?;
+        let mcus = scan.segments.iter().map(|segment| segment.mcus).sum();
+        Ok(Self::of_tokens(frame.clone(), &tokens, &[TokenRun::of_all(&tokens, mcus)], order))
+    }
+
+    /// Encodes decoded blocks, MCU after MCU, of rows of so many MCUs. The codes of `frame` are not used.
+    pub(super) fn of_blocks(
+        frame: &JpegFrame,
+        blocks: &[[i16; 64]],
+        columns: u32,
+        order: &'static Order,
+    ) -> Result<Self, BadIndex> {
         let mut frame = frame.clone();
+        frame.kind = EXTENDED;
+        (frame.dc, frame.ac) = ([const { None }; 4], [const { None }; 4]);
+        for (number, component) in frame.components.iter_mut().enumerate() {
+            // Luma and black share codes, and so do the colours.
+            let place = u8::from(matches!(number, 1 | 2));
+            (component.dc, component.ac) = (place, place);
+            let code = Some(Code { counts: [0; 16], symbols: Vec::new() });
+            (frame.dc[usize::from(place)], frame.ac[usize::from(place)]) = (code.clone(), code);
+        }
+        let (tokens, rows) = Tokens::of_blocks(&frame, blocks, columns, order)?;
+        let mcus = rows.iter().map(|row| row.mcus).sum();
+        let rows = if order == Order::WHOLE { rows } else { vec![TokenRun::of_all(&tokens, mcus)] };
+        Ok(Self::of_tokens(frame, &tokens, &rows, order))
+    }
+
+    /// Makes codes, and writes the tokens.
+    fn of_tokens(mut frame: JpegFrame, tokens: &Tokens, runs: &[TokenRun], order: &'static Order) -> Self {
         frame.restart_interval = 0;
         let (dc, ac) = tokens.counts.split_at(CODES / 2);
         for (code, counts) in frame.dc.iter_mut().zip(dc).filter(|(code, _)| code.is_some()) {
@@ -53,23 +82,43 @@ impl Recoded {
         let codes: Vec<Lookup> = frame.dc.iter().chain(&frame.ac).map(|code| lookup(code.as_ref())).collect();
         let mut bytes = Vec::with_capacity(tokens.list.len());
         let mut writer = BitWriter::new(&mut bytes);
+        let mut segments = Vec::with_capacity(runs.len());
         let mut bits = 0;
-        for token in tokens.list {
-            // The symbol's code, then the bits of the value.
-            let (code, len) = codes[token.code()][usize::from(token.symbol())];
-            let size = token.size();
-            writer.put(u32::from(code) << size | token.value(), len + size);
-            bits += (len + size) as usize;
+        for run in runs {
+            let start = bits;
+            for token in &tokens.list[run.tokens.clone()] {
+                // The symbol's code, then the bits of the value.
+                let (code, len) = codes[token.code()][usize::from(token.symbol())];
+                let size = token.size();
+                writer.put(u32::from(code) << size | token.value(), len + size);
+                bits += (len + size) as usize;
+            }
+            let TokenRun { mcus, predictors, sum_after, .. } = *run;
+            segments.push(McuRun { bits: start..bits, mcus, predictors, padding: 0, sum_after });
         }
         writer.finish();
-        let mcus = scan.segments.iter().map(|segment| segment.mcus).sum();
-        let segment = McuRun { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_after: None };
-        Ok(Self { frame, bytes, segment: [segment], order })
+        Self { frame, bytes, segments, order }
     }
 
     /// The data.
     pub(super) fn scan(&self) -> Scan<'_> {
-        Scan { bytes: &self.bytes, segments: Cow::Borrowed(&self.segment), order: self.order }
+        Scan { bytes: &self.bytes, segments: Cow::Borrowed(&self.segments), order: self.order }
+    }
+}
+
+/// The tokens of some MCUs, which become a segment.
+struct TokenRun {
+    tokens: Range<usize>,
+    mcus: u64,
+    /// As in [`McuRun`].
+    predictors: [i32; COMPONENTS],
+    sum_after: Option<u16>,
+}
+
+impl TokenRun {
+    /// All tokens, without predictors.
+    fn of_all(tokens: &Tokens, mcus: u64) -> Self {
+        Self { tokens: 0..tokens.list.len(), mcus, predictors: [0; COMPONENTS], sum_after: None }
     }
 }
 
@@ -155,6 +204,55 @@ impl Tokens {
         Ok(this)
     }
 
+    /// Returns also a run for each row.
+    fn of_blocks(
+        frame: &JpegFrame,
+        blocks: &[[i16; 64]],
+        columns: u32,
+        order: &Order,
+    ) -> Result<(Self, Vec<TokenRun>), BadIndex> {
+        let mut this = Self { list: Vec::with_capacity(blocks.len() * 8), counts: Box::new([[0; 256]; CODES]) };
+        let (ranks, count) = (order.ranks(), order.count());
+        let of_mcu: Vec<usize> = frame
+            .components
+            .iter()
+            .enumerate()
+            .flat_map(|(number, c)| std::iter::repeat_n(number, c.blocks()))
+            .collect();
+        let mut predictors = [0; COMPONENTS];
+        let mut rows = Vec::new();
+        let unusable = BadIndex("a coefficient is too large");
+        for row in blocks.chunks(of_mcu.len() * columns as usize) {
+            let (start, before) = (this.list.len(), predictors);
+            for (block, &number) in row.iter().zip(of_mcu.iter().cycle()) {
+                let component = frame.components[number];
+                let difference = block[0].wrapping_sub(predictors[number] as i16);
+                if difference == i16::MIN || (order != Order::WHOLE && !is_small(frame, component, block)) {
+                    return Err(unusable);
+                }
+                predictors[number] = block[0].into();
+                this.add(component.dc.into(), 0, difference);
+                let (code, mut last) = (CODES / 2 + usize::from(component.ac), 0);
+                for (&natural, &rank) in ZIGZAG_TO_NATURAL.iter().zip(&ranks) {
+                    let value = block[usize::from(natural)];
+                    if rank != 0 && value != 0 {
+                        if value == i16::MIN {
+                            return Err(unusable);
+                        }
+                        this.add_after_zeros(code, rank - last - 1, value);
+                        last = rank;
+                    }
+                }
+                if last < count {
+                    this.push(code, END, 0, 0);
+                }
+            }
+            let (tokens, sum_after) = (start..this.list.len(), Some(sum(predictors)));
+            rows.push(TokenRun { tokens, mcus: columns.into(), predictors: before, sum_after });
+        }
+        Ok((this, rows))
+    }
+
     fn add_after_zeros(&mut self, code: usize, mut zeros: u8, value: i16) {
         while zeros > 15 {
             self.push(code, ZEROS, 0, 0);
@@ -176,4 +274,13 @@ impl Tokens {
         self.counts[code][usize::from(symbol)] += 1;
         self.list.push(Token::new(code, symbol, size, value));
     }
+}
+
+/// Whether the decoder of a smaller picture may get this block without some of its coefficients.
+fn is_small(frame: &JpegFrame, component: Component, block: &[i16; 64]) -> bool {
+    let Some(quantiser) = frame.quantiser(component) else { return false };
+    let mut values = quantiser.iter().zip(&ZIGZAG_TO_NATURAL);
+    values.all(|(&factor, &natural)| {
+        i32::from(block[usize::from(natural)]).saturating_mul(factor.into()).abs() < MAX_MULTIPLIED
+    })
 }

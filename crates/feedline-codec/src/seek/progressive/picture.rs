@@ -1,17 +1,24 @@
 //! Reads all scans of a progressive file, and gives the MCUs of a crop.
 
+use std::borrow::Cow;
+
 use super::blocks::{Blocks, Units};
 use super::dc::{FirstDc, refine_dc};
 use super::first::FirstAc;
 use super::refine::RefineAc;
 use super::script::{ScanKind, ScanPlan, Script};
-use crate::error::CodecError;
+use crate::error::{BadIndex, CodecError};
+use crate::orientation::Orientation;
 use crate::rect::Rect;
+use crate::scale::Scale;
 use crate::seek::bits::BitReader;
+use crate::seek::coefficients::Order;
 use crate::seek::cut::Extent;
 use crate::seek::frame::JpegFrame;
 use crate::seek::mcus::McuSource;
+use crate::seek::recode::Recoded;
 use crate::seek::segment::EntropySegment;
+use crate::seek::trimmed::TrimmedJpeg;
 use crate::seek::walk::MAX_BYTES;
 
 /// Rows between two checks whether decoding was cancelled.
@@ -81,6 +88,17 @@ impl ProgressiveCrop {
     /// A header for the part as a picture of its own, without codes.
     pub(crate) fn header(&self) -> Vec<u8> {
         self.frame.header_of(self.rect())
+    }
+}
+
+impl ProgressiveCrop {
+    /// The MCUs as the bytes of a [`Trimmed`](crate::Trimmed) picture, with the coefficients that a scale needs.
+    pub(crate) fn trim(&self, orientation: Orientation, scale: Scale) -> Result<Vec<u8>, BadIndex> {
+        let order = Order::by_side((8 / scale.divisor()) as u8).expect("there is an order for each scale");
+        let columns = self.extent.columns.len() as u32;
+        let recoded = Recoded::of_blocks(&self.frame, &self.blocks.coefficients, columns, order)?;
+        let (scan, extent) = (recoded.scan(), self.extent.clone());
+        Ok(TrimmedJpeg { frame: Cow::Borrowed(&recoded.frame), orientation, extent, scan }.to_bytes())
     }
 }
 

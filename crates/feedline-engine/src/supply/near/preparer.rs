@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use feedline_codec::CodecError;
+use feedline_codec::{CodecError, read_header, trim_progressive};
 use feedline_data::batch::{EncodedContent, Sample, Value};
 use feedline_data::cpu_time::thread_cpu_time;
 use feedline_data::cut::Cut;
@@ -236,27 +236,34 @@ impl NearPreparer {
         for (name, _) in self.plan.loaded().iter() {
             let Some((decoder, decoding)) = self.plan.chain().decoder_of(name) else { continue };
             let Ok(Value::Bytes(encoded)) = sample.get(name) else { continue };
-            let (offset, index) = match &encoded.content {
-                EncodedContent::Whole { index: Some(index) } => (0, index),
-                EncodedContent::Part { offset, index } => (*offset, index),
-                EncodedContent::Whole { index: None } | EncodedContent::Unindexed(_) | EncodedContent::Trimmed => {
-                    continue;
-                }
+            let memory = &*encoded.memory;
+            // Where the bytes begin in their file, and its index.
+            let parts = match &encoded.content {
+                EncodedContent::Whole { index: Some(index) } => Some((0, index)),
+                EncodedContent::Part { offset, index } => Some((*offset, index)),
+                EncodedContent::Whole { index: None } => None,
+                EncodedContent::Unindexed(_) | EncodedContent::Trimmed => continue,
             };
-            let header = index.header();
+            let Ok(header) = parts.map_or_else(|| read_header(memory), |(_, index)| Ok(index.header())) else {
+                continue;
+            };
             let Some(need) = self.plan.chain().ahead(decoder, request).need(name, decoding.facts(&header)) else {
                 continue;
             };
-            let options = decoding.options(Some(need), &|| false);
-            let trimmed = index.trim(decoding.crop(&header, need), &options, &encoded.memory, offset);
-            let trimmed = match trimmed {
-                Ok(trimmed) if trimmed.len() < encoded.memory.len() => trimmed,
+            let (crop, options) = (decoding.crop(&header, need), decoding.options(Some(need), &|| false));
+            let trimmed = if let Some((offset, index)) = parts {
+                index.trim(crop, &options, memory, offset).ok()
+            } else {
+                // All scans of a progressive file are read. Channels and orientation do not matter for its coefficients.
+                let has_room = scratch.reserve(header.decode_bytes(crop, 1, false) as usize).is_ok();
+                if has_room { trim_progressive(memory, crop, &options).ok().flatten() } else { None }
+            };
+            let Some(trimmed) = trimmed.filter(|trimmed| trimmed.len() < encoded.memory.len()) else {
                 // A part cannot be cut further. The caller loads the whole sample instead.
-                _ if !encoded.is_whole() => continue,
-                _ => {
+                if encoded.is_whole() {
                     encoded.content = EncodedContent::Whole { index: None };
-                    continue;
                 }
+                continue;
             };
             let old = std::mem::replace(&mut encoded.memory, trimmed.into());
             encoded.content = EncodedContent::Trimmed;

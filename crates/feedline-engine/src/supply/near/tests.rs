@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use feedline_codec::{JpegCoding, Subsampling, encode_jpeg_as};
 use feedline_data::memory::Cancel;
 use feedline_data::plan::Registry;
 use feedline_data::source::{Opener, listing_hash};
 use feedline_data::store::Traffic;
-use feedline_data::testing::{open, write_pictures, write_volumes};
+use feedline_data::testing::{open, picture, write_pictures, write_volumes};
+use feedline_order::{Epoch, Occurrence, SampleId};
 
 use super::*;
 use crate::loader::Loader;
@@ -118,6 +120,31 @@ fn law_1_pictures_are_the_same_in_every_form() {
         assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(chain.len()), "all ops can run elsewhere");
         assert!(forms.contains(&Form { is_trimmed: true, ..Form::RAW }) || chain[1].contains("Resize\""));
     }
+}
+
+#[test]
+fn law_1_progressive_pictures_are_the_same_in_every_form_and_trimming_makes_them_smaller() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for number in 0..6 {
+        let class = folder.path().join(format!("class-{}", number % 2));
+        std::fs::create_dir_all(&class).unwrap();
+        let pixels = picture(number, 150, 130);
+        let file = encode_jpeg_as(JpegCoding::Progressive, &pixels, (150, 130, 3), 90, Subsampling::S420).unwrap();
+        std::fs::write(class.join(format!("{number}.jpg")), file).unwrap();
+    }
+    let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
+    check_forms(&plan(&source, &ops(&["\"DecodeImage\"; fast = true", "\"RandomResizedCrop\"; size = 20", TENSOR])));
+    let text = plan(&source, &ops(&["\"DecodeImage\"", "\"RandomCrop\"; size = 24", TENSOR]));
+    check_forms(&text);
+    let preparer = NearPreparer::new(open(&text).unwrap(), &machine(cache.path()));
+    let mut workspace = NearWorkspace::new(Cancel::default());
+    let mut bytes = |is_trimmed: bool| {
+        let request = SampleRequest { id: SampleId(0), epoch: Epoch(0), occurrence: Occurrence(0) };
+        let request = PeerRequest::Sample { request, form: Form { is_trimmed, ..Form::RAW }, stored: Vec::new() };
+        preparer.prepare(&request, &mut workspace).unwrap().0.len()
+    };
+    let (whole, trimmed) = (bytes(false), bytes(true));
+    assert!(trimmed < whole / 3, "{trimmed} of {whole} bytes");
 }
 
 #[test]
