@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_class_keeps_its_number_where_its_folder_is_empty_or_holds_other_files() {
-        for ant in ["ant/", "ant/1.tif", "ant/deep/er/"] {
+        for ant in ["ant/", "ant/1.psd", "ant/deep/er/"] {
             let files = [ant, "bee/1.jpg"];
             let refused = open(&files, FolderOptions::default()).unwrap_err();
             assert!(refused.contains("\"ant\"") && refused.contains("allow_empty"), "{refused}");
@@ -369,9 +369,9 @@ mod tests {
 
     #[test]
     fn skipped_files_are_counted_and_endings_can_be_chosen() {
-        let files = ["a/1.jpg", "a/2.TIF", "a/notes", "b/3.ppm", "b/4.PGM", "README.md", ".hidden"];
+        let files = ["a/1.jpg", "a/2.PSD", "a/notes", "b/3.ppm", "b/4.PGM", "README.md", ".hidden"];
         assert_eq!(open(&files, FolderOptions::default()).unwrap().skipped(), 3);
-        let extensions = Some(vec!["tif".to_owned(), ".JPG".to_owned()]);
+        let extensions = Some(vec!["psd".to_owned(), ".JPG".to_owned()]);
         let options = FolderOptions { extensions, allow_empty: true, ..FolderOptions::default() };
         let source = open(&files, options).unwrap();
         assert_eq!((source.len(), source.skipped()), (2, 4));
