@@ -230,14 +230,18 @@ impl CoreClaim {
 }
 
 impl Permit<'_> {
-    /// A permit for one more task. Waits only if a more urgent run waits, or one that has had less by a whole turn.
+    /// A permit for one more task. Waits only if a more urgent run waits, or one that has had less by a whole turn, or if a thread
+    /// started without a free core.
     #[must_use]
     pub fn renew(mut self) -> Self {
         self.count();
         let (claim, run) = (self.claim, &self.claim.run);
         let now = claim.cores.began.elapsed().as_micros();
-        let first = claim.cores.state.lock().most_urgent(now);
-        if !first.is_some_and(|(first, _)| first.precedes(run.urgency(now))) {
+        let state = claim.cores.state.lock();
+        let is_crowded = state.busy > claim.cores.limit && state.busy > self.weight;
+        let must_leave = state.most_urgent(now).is_some_and(|(first, _)| first.precedes(run.urgency(now)));
+        drop(state);
+        if !is_crowded && !must_leave {
             return self;
         }
         // The run stays active between the two permits.
@@ -394,7 +398,24 @@ mod tests {
         assert_eq!((busy(&cores), waiting(&cores)), (0, 0));
         let permit = heavy.enter().renew();
         assert_eq!((busy(&cores), waiting(&cores)), (CORE, 0), "nobody waits, so it stays");
-        drop(permit);
+        let has_renewed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // It waits until its patience ends, and starts without a free core. Then the first one has to wait at its next task.
+            let other = scope.spawn(|| {
+                let late = light.enter();
+                while waiting(&cores) == 0 && !has_renewed.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+                drop(late);
+            });
+            while busy(&cores) == CORE {
+                thread::yield_now();
+            }
+            drop(permit.renew());
+            has_renewed.store(true, Ordering::Relaxed);
+            other.join().unwrap();
+        });
+        assert_eq!((busy(&cores), waiting(&cores)), (0, 0));
     }
 
     #[test]
