@@ -22,7 +22,7 @@ use super::sync::{AtomicBool, Deadline, Mutex, Ordering, Thread, current};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// How much more than a waiting run a run may use before its thread hands over the core. A hand-over wakes another thread, and the
 /// core idles meanwhile: for tasks of less than a millisecond that would be a tenth of the time.
-const TURN: Duration = Duration::from_millis(5);
+const TURN: Duration = Duration::from_millis(15);
 /// Cores are counted in thousandths.
 const CORE: u32 = 1000;
 /// Weight of a thread that hardly computes.
