@@ -170,12 +170,12 @@ fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) 
 }
 
 impl SeekIndex {
-    /// The bytes of the file that [`decode_part_into`] needs for a crop with these options.
+    /// The bytes of the file that [`crate::decode_part_into`] needs for a crop with these options.
     pub fn bytes_for(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<std::ops::Range<u64>, CodecError> {
         Ok(self.bytes_around(stored(&self.header(), crop, options)?)?)
     }
 
-    /// The data that [`decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
+    /// The data that [`crate::decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
     /// `offset` of the file and contain the range of [`SeekIndex::bytes_for`]. If the options have a smaller scale, the result can
     /// be decoded only at that scale or a smaller one. The result may be longer than the file.
     pub fn trim(
@@ -191,7 +191,7 @@ impl SeekIndex {
     }
 }
 
-/// The data that [`decode_part_into`] needs for a crop of a progressive JPEG, as the bytes of a [`Trimmed`] picture. All scans are
+/// The data that [`crate::decode_part_into`] needs for a crop of a progressive JPEG, as the bytes of a [`Trimmed`] picture. All scans are
 /// read, and the coefficients of the crop are encoded again, in one scan. `None` for files of other kinds, and for those whose damage
 /// the decoder has to judge.
 pub fn trim_progressive(file: &[u8], crop: Rect, options: &DecodeOptions<'_>) -> Result<Option<Vec<u8>>, CodecError> {
