@@ -247,9 +247,9 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
     They may be remote: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
     Consecutive members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``tif``, ``tiff``,
-    ``bmp``, ``gif``, ``ppm``, ``pgm`` and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``,
-    ``cls`` is ``label`` (int64) if all are whole numbers. All other fields are named by their extension. Fields that
-    some samples lack are left out, with a warning.
+    ``bmp``, ``gif``, ``ppm``, ``pgm`` and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``),
+    ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if all are whole numbers. All other fields are named by their
+    extension. Fields that some samples lack are left out, with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered in the order of the shards' paths, then by their position in the shard.
