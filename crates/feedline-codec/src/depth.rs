@@ -12,6 +12,7 @@ use crate::memory::grow;
 use crate::options::{DecodeOptions, Target};
 use crate::part::{self, Encoded};
 use crate::rect::Rect;
+use crate::seek::SeekIndex;
 
 /// Decodes into `picture.pixels` and reuses its memory. Nothing is allocated if it is long enough, and memory that will be
 /// overwritten is not zeroed. After an error the picture is empty.
@@ -42,10 +43,14 @@ pub fn decode_part_into(
         return part::decode_part_into(encoded, crop, options, picture);
     }
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
-    if let Encoded::Whole(bytes) = encoded {
+    if let Encoded::Whole(bytes) | Encoded::Unindexed { bytes, .. } = encoded {
         let header = read_header(bytes)?;
         if is_stored_deep(bytes, &header)? {
             decode_deep(bytes, &header, crop, options, picture)?;
+            if let Encoded::Unindexed { index, .. } = encoded {
+                // No format with 16 bits has an index. The reason is kept, so that nobody tries again.
+                index.set(SeekIndex::build(bytes)).expect("the cell of a file without an index is empty");
+            }
             return Ok(crop);
         }
     }
