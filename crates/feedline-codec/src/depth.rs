@@ -102,7 +102,7 @@ fn is_stored_deep(bytes: &[u8], header: &Header) -> Result<bool, CodecError> {
 fn stretch(picture: &mut Picture) -> Result<(), CodecError> {
     let len = picture.len();
     let pixels = grow(&mut picture.pixels, 2 * len as u64)?;
-    // From the end, because each value is written behind those that were not read yet.
+    // From the end: a value of two bytes would overwrite values of one byte that were not read yet.
     for at in (0..len).rev() {
         let value = pixels[at];
         pixels[2 * at..2 * at + 2].fill(value);

@@ -299,7 +299,7 @@ impl JpegFrame {
         (self.width.div_ceil(width), self.height.div_ceil(height))
     }
 
-    /// Blocks in a row of a component, and rows of blocks, without those that only fill MCUs.
+    /// Number of blocks in a row of a component, and number of rows. Blocks that only fill up the last MCUs do not count.
     pub(super) fn blocks_of(&self, component: Component) -> (u32, u32) {
         let (across, down) = self.sampling();
         let count = |side: u32, own: u8, most: u32| (side * u32::from(own)).div_ceil(8 * most);

@@ -2,11 +2,10 @@
 //!
 //! Preparer threads read local files themselves, which is cheapest while the page cache has them. As soon as reads wait for a disk,
 //! threads of this supply ask the operating system for the bytes of the samples to come, in the order of need. The preparers then
-//! find them in the page cache. While reads are fast, nothing is asked for.
+//! find them in the page cache. While reads are fast, these threads sleep.
 //!
-//! Always true: at most a limited number of bytes is asked for ahead of the samples that were loaded, apart from one task for each
-//! thread (law 5). An error of a read is
-//! the preparer's to report: nothing here fails.
+//! Always true: the bytes requested ahead of the loaded samples are limited, apart from one task for each thread (law 5). An error
+//! of a read is the preparer's to report: nothing here fails.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -52,7 +51,7 @@ pub(super) struct ColdFiles {
 #[derive(Debug)]
 struct Shared {
     plan: Arc<Plan>,
-    /// Upper limit of bytes that were asked for and are not loaded yet.
+    /// Upper limit of bytes that were requested and are not loaded yet.
     max_bytes: u64,
     /// Number of samples that were loaded since the last jump. Samples start in the order of their announcement, nearly.
     loaded: AtomicU64,
@@ -70,7 +69,7 @@ struct State {
     upcoming: VecDeque<(Range<u64>, Task)>,
     /// The number of the next announced sample.
     next: u64,
-    /// The bytes that were asked for, by the number of the sample.
+    /// The requested bytes, by the number of the sample.
     asked: VecDeque<(u64, u64)>,
     asked_bytes: u64,
     has_threads: bool,

@@ -28,7 +28,7 @@ struct Plane {
     down: usize,
     /// The number of its first block in an MCU.
     offset: usize,
-    /// Blocks in a row, and rows, without those that only fill MCUs.
+    /// Number of blocks in a row, and number of rows. Blocks that only fill up the last MCUs do not count.
     columns: u32,
     rows: u32,
     /// For each block, which coefficients are not zero, by bits in zigzag order. The bit of DC is not used.

@@ -1,6 +1,6 @@
 //! The places of the bits that are set in a word, found without a branch that depends on them.
 //!
-//! To refine a block, the place of the n-th zero coefficient from here is asked for once per symbol. A loop over bits would end
+//! To refine a block, each symbol needs the place of the n-th zero coefficient from here. A loop over bits would end
 //! after another number of steps each time, which processors cannot predict. This list costs eight look-ups per block.
 
 #![expect(clippy::inline_always, reason = "only so is the list made where it is used, and not copied")]
